@@ -1,0 +1,58 @@
+# Two commands to begin with: `make up` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.synced
+
+.DEFAULT_GOAL := help
+.PHONY: help up preview down status toolchain check test test-all golden docs lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+$(STAMP): requirements/dev.txt requirements/engine.txt requirements/uv.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		|| { echo "Python 3.11, 3.12 or 3.13 is needed, $$($(PYTHON) --version) was found. Set PYTHON=... to another one." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Python packages ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt requirements/engine.txt requirements/uv.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+up: $(STAMP) ## deploy stack dev on an embedded control plane (builds what is missing)
+	@$(BIN)/serving-stack dev up
+
+preview: $(STAMP) ## show what `make up` would change
+	@$(BIN)/serving-stack dev preview
+
+status: $(STAMP) ## Pods, claims and volumes of stack dev
+	@$(BIN)/serving-stack dev status
+
+down: $(STAMP) ## destroy stack dev, then stop everything it started
+	@$(BIN)/serving-stack dev down
+
+toolchain: $(STAMP) ## build every tool that is missing
+	@$(BIN)/python -m local.toolchain build
+
+check: $(STAMP) ## format, lint, types, imports, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -n 2 -m "not e2e"
+
+test: $(STAMP) ## everything: fast tests, then the real engine on a real control plane
+	$(BIN)/python -m local.toolchain build
+	$(BIN)/pytest -m "not e2e" -q -n 2
+	$(BIN)/pytest -m e2e -n 2 --dist loadgroup
+
+golden: $(STAMP) ## rewrite the golden files, the schema and the config reference; review the diff
+	$(BIN)/pytest -q tests/golden --rewrite
+
+lock: $(STAMP) ## resolve the requirements anew
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header requirements/uv.in -o requirements/uv.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-deps requirements/engine.in -o requirements/engine.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--extra local --extra test --extra lint --extra types pyproject.toml -o requirements/dev.txt

@@ -1,0 +1,117 @@
+"""Config -> facts -> plan -> declare -> export. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from cluster.facts import read_facts
+from cluster.wait import WaitError, Waits
+from components.serving_stack import ServingStack, ServingStackArgs
+from components.waits import end_quietly_when_interrupted
+from stack.config.encrypted import refuse_encrypted
+from stack.errors import ConfigError
+from stack.plan import plan_stack
+from stack.rules import accept
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from stack.planned import ProviderPlan
+
+
+def read_blocks() -> dict[str, Any]:
+    """Every `serving-stack:<block>` of the stack file, as the engine read it."""
+    given: dict[str, str] = json.loads(os.environ.get("PULUMI_CONFIG", "{}"))
+    prefix = f"{pulumi.get_project()}:"
+    return {key.removeprefix(prefix): _decode(value) for key, value in given.items() if key.startswith(prefix)}
+
+
+def read_secret_keys() -> list[str]:
+    """Config keys that hold something encrypted."""
+    return json.loads(os.environ.get("PULUMI_CONFIG_SECRET_KEYS", "[]"))
+
+
+def _decode(value: str) -> Any:
+    """The engine hands objects over as JSON and text as it is."""
+    try:
+        return json.loads(value) if value[:1] in "{[" else value
+    except ValueError:
+        return value
+
+
+@contextmanager
+def without_kubeconfig() -> Generator[None]:
+    """Hide it from the SDK, which copies it into the Provider's inputs and so the state, where its tokens grow old."""
+    kept = os.environ.pop("KUBECONFIG", None)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            os.environ["KUBECONFIG"] = kept
+
+
+def make_provider(plan: ProviderPlan) -> k8s.Provider:
+    """The one explicit Provider, registered first: the topology barrier deletes before the program registers more."""
+    with without_kubeconfig():
+        return k8s.Provider(
+            "cluster",
+            context=plan.context,
+            cluster_identifier=plan.cluster_identifier,
+            upsert_existing_objects=True,
+            opts=pulumi.ResourceOptions(version=plan.version),
+        )
+
+
+@contextmanager
+def in_one_line() -> Generator[None]:
+    """What ends the program is a message for the operator, and no traceback."""
+    try:
+        yield
+    except (ConfigError, WaitError) as error:
+        raise pulumi.RunError(str(error)) from None
+
+
+def main() -> None:
+    """Declare the stack."""
+    end_quietly_when_interrupted()
+    with in_one_line():
+        blocks = read_blocks()
+        refuse_encrypted(blocks, read_secret_keys(), project=pulumi.get_project())
+        accepted = accept(blocks, context=pulumi.Config("kubernetes").get("context"))
+    config = accepted.config
+    facts = read_facts(config.context, namespace=config.namespace, release=config.release)
+    plan = plan_stack(accepted, facts)
+    for unknown in facts.unknown:
+        pulumi.log.warn(f"not known: {unknown}")
+    for warning in plan.warnings:
+        pulumi.log.warn(warning)
+    pulumi.log.info(f"node budget: {plan.budget}")
+    topology = plan.modelserver.topology
+    if topology.unknown is not None and not pulumi.runtime.is_dry_run():
+        raise pulumi.RunError(
+            f"topology unknown: {topology.unknown}. Give access to the cluster and run `pulumi up` again."
+        )
+
+    provider = make_provider(plan.provider)
+    waits = Waits(context=config.context, plan=plan, report=pulumi.log.info)
+    ServingStack(
+        config.release,
+        ServingStackArgs(
+            plan=plan,
+            until_devices_are_free=in_one_line()(waits.until_devices_are_free),
+            until_rolled_out=in_one_line()(waits.until_rolled_out),
+        ),
+        pulumi.ResourceOptions(providers=[provider]),
+    )
+    for name, value in plan.outputs.items():
+        pulumi.export(name, value)
+    pulumi.export("config", plan.applied)
+
+
+main()

@@ -1,0 +1,132 @@
+"""The connection to the API server that the program itself uses, by the same context as the provider.
+
+It asks through the `kubernetes` package's client, which brings credentials and TLS, but takes the answers as plain
+JSON: importing the package's models takes longer than everything that is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+import kubernetes.config
+from kubernetes.client import ApiClient, Configuration
+from urllib3 import Retry
+from urllib3.exceptions import HTTPError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Object = dict[str, Any]
+TIMEOUT_SECONDS = (3, 30)
+"""Connect and read: a cluster that can't be reached is found out quickly, a large list may take its time."""
+PAGE = 500
+FIRST_ERROR, NOT_FOUND = 400, 404
+_config: Any = kubernetes.config  # it has no types
+
+
+class ClusterError(Exception):
+    """The API server could not be asked, or refused; one line.
+
+    Attributes:
+        status: HTTP status, None when there was no answer.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+class Cluster:
+    """One API server, through one kubeconfig context. Reads only. A context manager that closes its connections.
+
+    Attributes:
+        context: name of the context.
+    """
+
+    def __init__(self, context: str, *, kubeconfig: Path | None = None) -> None:
+        """Asks nothing yet.
+
+        Args:
+            context: name of the context.
+            kubeconfig: file to read; None means `KUBECONFIG` or the user's own.
+
+        Raises:
+            ClusterError: there is no such context.
+        """
+        configuration = Configuration()
+        try:
+            _config.load_kube_config(
+                # The package itself would look at KUBECONFIG only when it is imported.
+                str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG"),
+                context=context,
+                client_configuration=configuration,
+            )
+        except (_config.ConfigException, OSError) as error:
+            raise ClusterError(f"kubeconfig context {context}: {' '.join(str(error).split())}") from None
+        configuration.retries = Retry(total=1, backoff_factor=0.2)
+        self.context = context
+        self._api: Any = ApiClient(configuration)  # it has no types
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.rest_client.pool_manager.clear()
+
+    def get(self, path: str, **query: str) -> Object:
+        """One object, or one page of a list.
+
+        Raises:
+            ClusterError: no answer, or not a good one.
+        """
+        method, url, headers, *_ = self._api.param_serialize(
+            method="GET",
+            resource_path=path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json"},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = self._api.call_api(method, url, header_params=headers, _request_timeout=TIMEOUT_SECONDS)
+            answer.read()
+        except (HTTPError, OSError) as error:
+            raise ClusterError(_innermost(error)) from None
+        if answer.status >= FIRST_ERROR:
+            raise ClusterError(f"{answer.status} {answer.reason}", answer.status)
+        return json.loads(answer.data)
+
+    def find(self, path: str) -> Object | None:
+        """One object, None if it is not there.
+
+        Raises:
+            ClusterError: it can't be told.
+        """
+        try:
+            return self.get(path)
+        except ClusterError as error:
+            if error.status == NOT_FOUND:
+                return None
+            raise
+
+    def list(self, path: str, **query: str) -> list[Object]:
+        """All objects of a collection, page by page.
+
+        Raises:
+            ClusterError: as for `get`.
+        """
+        items: list[Object] = []
+        following: str | None = ""
+        while following is not None:
+            page = self.get(path, limit=str(PAGE), **query, **({"continue": following} if following else {}))
+            items += page["items"]
+            following = page["metadata"].get("continue") or None
+        return items
+
+
+def _innermost(error: BaseException) -> str:
+    """The innermost cause in one line: urllib3 wraps it several times."""
+    while isinstance(inner := getattr(error, "reason", None) or error.__cause__, BaseException):
+        error = inner
+    return " ".join(str(error).split())

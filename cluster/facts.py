@@ -1,0 +1,97 @@
+"""Reads what planning needs to know from the cluster, once per run. Changes nothing, reads no Secret.
+
+What may not or can't be read becomes *unknown* with its reason; it is never taken for *none there*.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from cluster.connect import Cluster, ClusterError
+from stack import labels, names
+from stack.facts import AnchorFacts, ClusterFacts, WorkloadFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.connect import Object
+
+T = TypeVar("T")
+
+
+def read_facts(context: str, *, namespace: str, release: str) -> ClusterFacts:
+    """Facts about one release in one namespace, through one kubeconfig context."""
+    try:
+        cluster = Cluster(context)
+    except ClusterError as error:
+        return ClusterFacts(unknown=(str(error),))
+    with cluster:
+        return _read(cluster, namespace, release)
+
+
+def _read(cluster: Cluster, namespace: str, release: str) -> ClusterFacts:
+    unknown: list[str] = []
+    is_reachable = True
+
+    def ask(what: str, read: Callable[[], T]) -> T | None:
+        nonlocal is_reachable
+        if not is_reachable:  # the next question would only wait again
+            return None
+        try:
+            return read()
+        except ClusterError as error:
+            is_reachable = error.status is not None
+            unknown.append(f"{what}: {error}" if is_reachable else f"cluster of context {cluster.context}: {error}")
+            return None
+
+    claims = ask("PersistentVolumeClaims", lambda: _claims(cluster, namespace))
+    anchors = ask("topology anchor", lambda: _anchor(cluster, namespace, release))
+    workloads = ask("role workloads", lambda: _workloads(cluster, namespace, release))
+    return ClusterFacts(
+        claims=claims,
+        anchor_is_known=anchors is not None,
+        anchor=anchors[0] if anchors else None,
+        workloads=workloads,
+        unknown=tuple(unknown),
+    )
+
+
+def _claims(cluster: Cluster, namespace: str) -> frozenset[str]:
+    listed = cluster.list(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims")
+    return frozenset(claim["metadata"]["name"] for claim in listed)
+
+
+def _anchor(cluster: Cluster, namespace: str, release: str) -> list[AnchorFacts]:
+    """The anchor in a list, so that *none there* (empty) differs from *could not ask*."""
+    live = cluster.find(f"/api/v1/namespaces/{namespace}/configmaps/{names.topology_anchor(release)}")
+    if live is None:
+        return []
+    generation = live["metadata"].get("annotations", {}).get(labels.GENERATION, "1")
+    return [
+        AnchorFacts(
+            key=live.get("data", {}).get("key", ""),
+            generation=int(generation) if generation.isdecimal() else 1,
+            uid=live["metadata"]["uid"],
+            is_terminating="deletionTimestamp" in live["metadata"],
+        )
+    ]
+
+
+def _workloads(cluster: Cluster, namespace: str, release: str) -> dict[str, WorkloadFacts]:
+    listed = cluster.list(
+        f"/apis/apps/v1/namespaces/{namespace}/deployments",
+        labelSelector=f"{labels.INSTANCE}={release},{labels.ROLE}",
+    )
+    return {live["metadata"]["name"]: _workload(live["metadata"]) for live in listed}
+
+
+def _workload(meta: Object) -> WorkloadFacts:
+    entry = meta["labels"].get(labels.ENTRY)
+    return WorkloadFacts(
+        name=meta["name"],
+        role=meta["labels"].get(labels.COMPONENT, ""),
+        entry=int(entry) if entry is not None and entry.isdecimal() else None,
+        node=meta.get("annotations", {}).get(labels.NODE),
+        owner_uid=next((owner["uid"] for owner in meta.get("ownerReferences", ())), None),
+        is_terminating="deletionTimestamp" in meta,
+    )

@@ -1,0 +1,1 @@
+"""ComponentResources that transcribe the plan. They decide nothing."""

@@ -1,0 +1,54 @@
+"""The whole stack of one release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pulumi
+
+from components.device_claims import DeviceClaims, DeviceClaimsArgs
+from components.endpoint_picker import EndpointPicker, EndpointPickerArgs
+from components.gateway import Gateway, GatewayArgs
+from components.model_servers import ModelServers, ModelServersArgs
+from components.monitoring import Monitoring, MonitoringArgs
+from components.retained_volumes import RetainedVolumes, RetainedVolumesArgs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stack.planned import StackPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingStackArgs:
+    """The plan, and the waits around a roll-out (see `ModelServersArgs`)."""
+
+    plan: StackPlan
+    until_devices_are_free: Callable[[], None]
+    until_rolled_out: Callable[[str], None]
+
+
+class ServingStack(pulumi.ComponentResource):
+    """In the cluster: claims for devices, retained volumes, EPP and pool, Gateway, model servers, scrape objects."""
+
+    def __init__(self, name: str, args: ServingStackArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("servingstack:index:ServingStack", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        plan = args.plan
+        claims = DeviceClaims(name, DeviceClaimsArgs(templates=plan.claims), child)
+        RetainedVolumes(name, RetainedVolumesArgs(volumes=plan.volumes), child)
+        router = EndpointPicker(name, EndpointPickerArgs(objects=plan.router), child)
+        gateway = Gateway(name, GatewayArgs(objects=plan.gateway), child)
+        ModelServers(
+            name,
+            ModelServersArgs(
+                plan=plan.modelserver,
+                before=[*claims.resources, *router.resources, *gateway.resources],
+                until_devices_are_free=args.until_devices_are_free,
+                until_rolled_out=args.until_rolled_out,
+            ),
+            child,
+        )
+        Monitoring(name, MonitoringArgs(objects=plan.monitoring), child)
+        self.register_outputs({})

@@ -1,0 +1,5 @@
+"""`python -m local`: the commands of `local.cli` on their own."""
+
+from local.cli import app
+
+app()

@@ -1,0 +1,205 @@
+"""The types of the plan: everything decided, nothing left to a component but to write it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as JSON-shaped data: `apiVersion`, `kind`, `metadata`, and its body."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectPlan:
+    """One Kubernetes object.
+
+    Attributes:
+        logical_name: its identity in Pulumi's state.
+        manifest: what the API server is sent.
+        is_named_by_content: its name carries a hash of its content, so a change makes a new object first and removes
+            the old one last; every other name is fixed, and a replacement must delete first.
+    """
+
+    logical_name: str
+    manifest: Manifest
+    is_named_by_content: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Kubernetes kind."""
+        return self.manifest["kind"]
+
+    @property
+    def name(self) -> str:
+        """Name in the cluster."""
+        return self.manifest["metadata"]["name"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumePlan:
+    """A PersistentVolumeClaim that outlives the stack.
+
+    Attributes:
+        import_id: `namespace/name` when the claim is already in the cluster and is taken over, else None.
+        ignored: property paths whose changes never reach the engine, because they would replace the claim.
+    """
+
+    object: ObjectPlan
+    import_id: str | None
+    ignored: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadPlan:
+    """One role Deployment.
+
+    Attributes:
+        role: prefill, decode or aggregated.
+        entry: index in nodePlacement, None in replicas mode.
+        object: the manifest; the component adds `metadata.ownerReferences`, since only the live anchor has a uid.
+        replicas: Pods wanted.
+        ready_seconds: longest time one Pod may take from creation to Ready (start-up budget).
+        leave_seconds: longest time one Pod may take to leave (grace period).
+        timeout_seconds: how long the engine may wait for a create, update or delete of this workload.
+        contributions: config key -> effective value as canonical JSON, for every key that reaches this Pod template;
+            secrets by name only. See `stack.contributions`.
+    """
+
+    object: ObjectPlan
+    role: str
+    entry: int | None
+    replicas: int
+    ready_seconds: int
+    leave_seconds: int
+    timeout_seconds: int
+    contributions: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyPlan:
+    """Which workloads exist, and the key whose change means: free every device before asking for one.
+
+    Attributes:
+        mode: `replicas` or `nodePlacement`.
+        is_disaggregated: prefill and decode apart, or one aggregated role.
+        key: the topology key; goes into the anchor, its replacement trigger and a label of every role Pod.
+        generation: number of nodePlacement reassignments, from 1; always 1 in replicas mode.
+        leave_seconds: how long the engine may wait for the anchor, and so for the last Pod, to go.
+        anchor: the ConfigMap that holds the key and owns the workloads.
+        unknown: why the key could not be settled (previews go on with a guess, updates must stop); None when it is
+            certain.
+    """
+
+    mode: str
+    is_disaggregated: bool
+    key: str
+    generation: int
+    anchor: ObjectPlan
+    leave_seconds: int
+    unknown: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelServerPlan:
+    """The model servers: what their Pods read, and the workloads."""
+
+    objects: tuple[ObjectPlan, ...]
+    workloads: tuple[WorkloadPlan, ...]
+    topology: TopologyPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderPlan:
+    """How the one explicit Kubernetes provider is made."""
+
+    context: str
+    cluster_identifier: str
+    version: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetLine:
+    """What the Pods of one part request in total and each.
+
+    Attributes:
+        part: `prefill`, `decode`, `aggregated` or `epp`.
+        pods: number of Pods.
+        cpu_millis: requested CPU of one Pod in 1/1000 cores.
+        memory_bytes: requested memory of one Pod in bytes.
+        accelerators: NPUs or GPUs of one Pod; None when a template of the operator decides.
+        nics: RDMA NICs of one Pod; None when a template of the operator decides.
+    """
+
+    part: str
+    pods: int
+    cpu_millis: int
+    memory_bytes: int
+    accelerators: int | None
+    nics: int | None
+
+    def __str__(self) -> str:
+        text = f"{self.part}: {self.pods} x {self.cpu_millis / 1000:g} CPU, {self.memory_bytes / 2**30:g}Gi"
+        for count, what in ((self.accelerators, "accelerators"), (self.nics, "NICs")):
+            text += f", {what} by template" if count is None else f", {count} {what}" if count else ""
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetPlan:
+    """Requests of all Pods of the stack, part by part."""
+
+    lines: tuple[BudgetLine, ...]
+
+    def total(self, field_name: str) -> int | None:
+        """Sum over all Pods; None when one part is decided elsewhere."""
+        values = [(line.pods, getattr(line, field_name)) for line in self.lines]
+        if any(value is None for _, value in values):
+            return None
+        return sum(pods * value for pods, value in values)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.lines))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackPlan:
+    """Everything that `pulumi up` will ask for, decided.
+
+    Attributes:
+        applied: the config with all defaults filled in, as an operator would write it (what `helm get values` shows).
+        claims: objects that hand out devices (a managed claim template), before the workloads that name them.
+        volumes: PersistentVolumeClaims, kept whatever happens to the stack.
+        router: EPP and pool; gateway: Gateway, route and what class they need; monitoring: scrape objects.
+        warnings: legal but surprising settings.
+        outputs: plain stack outputs.
+    """
+
+    release: str
+    namespace: str
+    provider: ProviderPlan
+    claims: tuple[ObjectPlan, ...]
+    volumes: tuple[VolumePlan, ...]
+    router: tuple[ObjectPlan, ...]
+    gateway: tuple[ObjectPlan, ...]
+    monitoring: tuple[ObjectPlan, ...]
+    modelserver: ModelServerPlan
+    budget: BudgetPlan
+    warnings: tuple[str, ...] = ()
+    applied: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def objects(self) -> tuple[ObjectPlan, ...]:
+        """Every object of the stack in the order of declaration."""
+        return (
+            *self.claims,
+            *(volume.object for volume in self.volumes),
+            *self.modelserver.objects,
+            *self.router,
+            *self.gateway,
+            *self.monitoring,
+            self.modelserver.topology.anchor,
+            *(workload.object for workload in self.modelserver.workloads),
+        )

@@ -1,0 +1,216 @@
+"""The options of each object, which decide what the engine does at a change. Reasons stand in the components."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from stack.facts import ClusterFacts
+from tests.builders import plan
+from tests.components.programs import PLANS, whole_stack
+
+if TYPE_CHECKING:
+    from stack.planned import StackPlan
+    from tests.components.recorder import Recorded, Recorder, Stage
+
+NAMED_BY_CONTENT = re.compile(r"^rel-(serve-(prefill|decode|aggregated)|epp|devices)-[0-9a-f]{8}$")
+IGNORED_ON_VOLUMES = [
+    "spec.storageClassName",
+    "spec.accessModes",
+    "spec.selector",
+    "spec.volumeName",
+    "spec.volumeMode",
+    "metadata.finalizers",
+    'metadata.annotations["pv.kubernetes.io/bind-completed"]',
+    'metadata.annotations["pv.kubernetes.io/bound-by-controller"]',
+    'metadata.annotations["volume.kubernetes.io/storage-provisioner"]',
+    'metadata.annotations["volume.beta.kubernetes.io/storage-provisioner"]',
+    'metadata.annotations["volume.kubernetes.io/selected-node"]',
+]
+
+
+def name_in_cluster(recorded: Recorded) -> str:
+    return recorded.inputs["metadata"]["name"]
+
+
+def workloads(seen: Recorder, planned: StackPlan) -> list[Recorded]:
+    names = {workload.object.name for workload in planned.modelserver.workloads}
+    return [r for r in seen.of("Deployment") if name_in_cluster(r) in names]
+
+
+def anchor(seen: Recorder) -> Recorded:
+    return seen.named("rel-topology", "ConfigMap")
+
+
+# --- every object -----------------------------------------------------------------------------------------------------
+
+
+def test_every_object_uses_the_one_explicit_provider(seen: Recorder) -> None:
+    assert {r.options["provider"] for r in seen.objects} == {"cluster"}
+
+
+def test_what_has_a_fixed_name_is_deleted_before_it_is_replaced(seen: Recorder) -> None:
+    for recorded in seen.objects:
+        is_by_content = NAMED_BY_CONTENT.match(name_in_cluster(recorded)) is not None
+        assert recorded.request.deleteBeforeReplaceDefined, "the engine's own choice is create-first"
+        assert recorded.request.deleteBeforeReplace != is_by_content, recorded.name
+
+
+def test_what_pods_read_and_what_is_immutable_is_named_by_its_content(seen: Recorder) -> None:
+    for recorded in [*seen.of("ConfigMap"), *seen.of("ResourceClaimTemplate")]:
+        if recorded.name != "rel-topology":
+            assert NAMED_BY_CONTENT.match(name_in_cluster(recorded)), recorded.name
+            assert name_in_cluster(recorded).rpartition("-")[2] == recorded.name.rpartition("-")[2], (
+                "the hash stands in the logical name too, so that a change is another resource"
+            )
+
+
+def test_only_volumes_are_retained(seen: Recorder) -> None:
+    retained = {r.urn for r in seen.resources if r.request.retainOnDelete}
+    assert retained == {r.urn for r in seen.of("PersistentVolumeClaim")}
+    assert not any(r.request.protect for r in seen.resources), "a protected object would stop a mode switch"
+
+
+def test_no_object_has_a_delete_hook(seen: Recorder) -> None:
+    """`pulumi destroy` would refuse."""
+    for recorded in seen.resources:
+        moments = set(recorded.options.get("hooks", {}))
+        assert not moments & {"before_delete", "after_delete"}
+
+
+def test_only_workloads_have_hooks_and_stand_in_the_replaced_set(seen: Recorder, planned: StackPlan) -> None:
+    mine = {r.urn for r in workloads(seen, planned)}
+    for option in ("hooks", "replaceWith", "deletedWith"):
+        assert {r.urn for r in seen.resources if option in r.options} == mine
+    assert {r.urn for r in seen.resources if "replacementTrigger" in r.options} == {anchor(seen).urn}
+
+
+def test_property_paths_are_written_as_kubernetes_writes_them(seen: Recorder) -> None:
+    """A path in snake case would be sent as it is and match nothing."""
+    for recorded in seen.objects:
+        for path in (*recorded.request.ignoreChanges, *recorded.request.replaceOnChanges):
+            assert re.fullmatch(r'(spec|metadata)(\.[a-z][A-Za-z]*)+(\["[a-z./-]+"\])?', path), path
+
+
+# --- the anchor -------------------------------------------------------------------------------------------------------
+
+
+def test_the_anchor_is_replaced_by_a_plain_key_known_at_preview(seen: Recorder, planned: StackPlan) -> None:
+    key = planned.modelserver.topology.key
+    assert anchor(seen).options["replacementTrigger"] == key
+    assert anchor(seen).inputs["data"] == {"key": key}
+    assert re.fullmatch("[0-9a-f]{10}", key)
+
+
+def test_the_anchor_waits_for_the_last_pod_to_leave(seen: Recorder, planned: StackPlan) -> None:
+    seconds = planned.modelserver.topology.leave_seconds
+    assert anchor(seen).options["customTimeouts"] == {"delete": f"{seconds}s"}
+    assert seconds > max(workload.leave_seconds for workload in planned.modelserver.workloads)
+
+
+def test_the_anchor_comes_after_the_data_path_and_so_leaves_before_it(seen: Recorder, planned: StackPlan) -> None:
+    want = {
+        *(f"rel-{o.logical_name}" for o in (*planned.claims, *planned.router, *planned.gateway)),
+        *(f"rel-{o.logical_name}" for o in planned.modelserver.objects),
+    }
+    assert set(anchor(seen).options["dependsOn"]) == want
+
+
+def test_the_data_path_that_outlives_the_pods_is_all_there(seen: Recorder) -> None:
+    kinds = {kind for r in seen.objects if r.name in anchor(seen).options["dependsOn"] for kind in [r.kind]}
+    assert {"ConfigMap", "Deployment", "Service", "ServiceAccount", "Role", "RoleBinding"} <= kinds
+    assert kinds >= {r.kind for r in seen.objects} & {
+        "Gateway",
+        "HTTPRoute",
+        "InferencePool",
+        "DestinationRule",
+        "ResourceClaimTemplate",
+    }
+    assert not kinds & {"PersistentVolumeClaim", "PodMonitor", "VMPodScrape"}
+
+
+# --- workloads --------------------------------------------------------------------------------------------------------
+
+
+def test_workloads_are_owned_by_the_anchor_and_go_with_it(seen: Recorder, planned: StackPlan) -> None:
+    for recorded in workloads(seen, planned):
+        [owner] = recorded.inputs["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["blockOwnerDeletion"]) == ("ConfigMap", "rel-topology", True)
+        assert owner["uid"], "without it the garbage collector would take the workload at once"
+        assert recorded.options["deletedWith"] == "rel-topology"
+        assert recorded.options["replaceWith"] == ["rel-topology"]
+        assert recorded.options["dependsOn"] == ["rel-topology"]
+
+
+def test_workloads_have_all_the_time_they_may_need(seen: Recorder, planned: StackPlan) -> None:
+    by_name = {workload.object.name: workload for workload in planned.modelserver.workloads}
+    for recorded in workloads(seen, planned):
+        workload = by_name[name_in_cluster(recorded)]
+        seconds = f"{workload.timeout_seconds}s"
+        assert recorded.options["customTimeouts"] == {"create": seconds, "update": seconds, "delete": seconds}
+        assert workload.timeout_seconds >= workload.ready_seconds + workload.leave_seconds
+
+
+def test_workloads_wait_for_devices_and_have_no_other_hook(seen: Recorder, planned: StackPlan) -> None:
+    for recorded in workloads(seen, planned):
+        assert recorded.options["hooks"] == {"before_create": ["rel-devices-free"]}
+
+
+def test_the_endpoint_picker_is_no_workload_of_the_anchor(seen: Recorder) -> None:
+    """It routes while the model servers drain."""
+    epp = seen.named("rel-epp", "Deployment")
+    assert "ownerReferences" not in epp.inputs["metadata"]
+    assert {"deletedWith", "replaceWith", "hooks"}.isdisjoint(epp.options)
+
+
+# --- volumes ----------------------------------------------------------------------------------------------------------
+
+
+def test_volumes_are_never_replaced_and_ignore_what_would_replace_them(seen: Recorder) -> None:
+    for recorded in seen.of("PersistentVolumeClaim"):
+        assert recorded.options["ignoreChanges"] == IGNORED_ON_VOLUMES
+        assert {"replaceWith", "replacementTrigger", "replaceOnChanges", "protect", "deletedWith"}.isdisjoint(
+            recorded.options
+        )
+
+
+def test_volumes_are_known_by_namespace_and_name(seen: Recorder) -> None:
+    for recorded in seen.of("PersistentVolumeClaim"):
+        assert recorded.name == f"ns-{name_in_cluster(recorded)}"
+
+
+@pytest.mark.parametrize(
+    ("claims", "want"),
+    [
+        (None, {}),
+        (frozenset[str](), {}),
+        (
+            frozenset({"rel-compile-cache-decode", "foreign"}),
+            {"rel-compile-cache-decode": "ns/rel-compile-cache-decode"},
+        ),
+    ],
+    ids=["the claims are not known", "there are none", "one is left from an earlier install"],
+)
+def test_only_claims_that_are_there_are_taken_over(
+    declare: Stage, claims: frozenset[str] | None, want: dict[str, str]
+) -> None:
+    seen = declare(whole_stack(plan(ClusterFacts(claims=claims))))
+    taken = {name_in_cluster(r): r.request.importId for r in seen.objects if r.request.importId}
+    assert taken == want
+
+
+def test_the_other_objects_ignore_nothing(seen: Recorder) -> None:
+    assert {r.kind for r in seen.objects if "ignoreChanges" in r.options} <= {"PersistentVolumeClaim"}
+
+
+def test_the_situations_cover_every_kind_of_object() -> None:
+    """Else a rule above would hold for want of anything to hold for."""
+    kinds = {o.kind for planned in PLANS.values() for o in planned.objects()}
+    assert kinds == {
+        *("ConfigMap", "Deployment", "PersistentVolumeClaim", "ResourceClaimTemplate", "Secret", "Service"),
+        *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"),
+        *("DestinationRule", "Gateway", "HTTPRoute", "InferencePool"),
+        *("PodMonitor", "ServiceMonitor", "VMPodScrape", "VMServiceScrape"),
+    }
