@@ -28,6 +28,9 @@ GENERATION = "serving-stack.dev/generation"
 ACTIVE_PORTS = "inference.networking.k8s.io/active-ports"
 """On role Pods: the ports this Pod serves. Without it the EPP takes every targetPort of the pool for every Pod."""
 
+EPP_WITH_POOL, EPP_WITHOUT_POOL = "llm-d-router-gateway", "llm-d-router-standalone"
+"""Labels by which the EPP's Pods are selected; their value is the EPP's name (llm-d router chart)."""
+
 OURS: Mapping[str, str] = {
     # Together with the provider's upsert these let an emptied or outdated state find its objects again; with fewer of
     # them it failed on "already exists" or on field conflicts (tried with provider 4.25 and 4.34).

@@ -196,7 +196,7 @@ def _grant(
 
 def epp_selector(config: StackConfig) -> dict[str, str]:
     """Selector of the EPP's Pods, as the chart has it: another one with and without a pool."""
-    mode = "llm-d-router-gateway" if config.router.inference_pool.create else "llm-d-router-standalone"
+    mode = labels.EPP_WITH_POOL if config.router.inference_pool.create else labels.EPP_WITHOUT_POOL
     return {mode: names.epp(config.release), labels.INSTANCE: config.release}
 
 

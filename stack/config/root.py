@@ -56,7 +56,7 @@ class StackConfig(Strict):
         default=(), description="Names of image pull Secrets in the namespace."
     )
     epp_service_name: ServiceName | None = Field(
-        default=None, description="Name of the EPP's Service. Default: `<release>-epp`."
+        default=None, description="Name of the endpoint picker's Service. Default: `<release>-epp`."
     )
 
 

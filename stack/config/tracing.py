@@ -23,7 +23,8 @@ class CollectorConfig(Strict):
 
     endpoint: Endpoint = Field(default="http://localhost:4317", description="URL of the collector.")
     protocol: Literal["grpc", "http/protobuf"] = Field(
-        default="grpc", description="OTLP over gRPC (usually port 4317) or HTTP (usually 4318)."
+        default="grpc",
+        description="OTLP over gRPC (usually port 4317) or HTTP (usually 4318), which only the engines speak.",
     )
 
 
@@ -42,7 +43,10 @@ class TracingConfig(Strict):
         "parentbased_always_on",
         "parentbased_always_off",
         "parentbased_traceidratio",
-    ] = Field(default="parentbased_traceidratio", description="OpenTelemetry sampler.")
+    ] = Field(
+        default="parentbased_traceidratio",
+        description="OpenTelemetry sampler; endpoint picker and proxy know the default only.",
+    )
     sampler_arg: str = Field(default="0.1", description="Ratio from 0 to 1 for the ratio samplers, as text.")
 
     @model_validator(mode="after")

@@ -13,7 +13,20 @@ from stack.config.root import Reading, StackConfig, read_config
 from stack.config.shape import near_key
 from stack.errors import HIDDEN, ConfigError, Problem, in_order
 from stack.recipes import Recipe, known, load_recipe, recipe_names
-from stack.rules import devices, env, pods, ports, router, serve_args, startup, storage, strategy, topology
+from stack.rules import (
+    devices,
+    env,
+    metadata,
+    pods,
+    ports,
+    router,
+    serve_args,
+    startup,
+    storage,
+    strategy,
+    topology,
+    tracing,
+)
 from stack.rules.rule import Finding, Rule, Setting
 
 if TYPE_CHECKING:
@@ -31,7 +44,9 @@ RULES: tuple[Rule, ...] = (
     *env.RULES,
     *startup.RULES,
     *pods.RULES,
+    *metadata.RULES,
     *router.RULES,
+    *tracing.RULES,
 )
 
 

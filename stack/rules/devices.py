@@ -172,6 +172,20 @@ def names_its_resource(setting: Setting) -> Iterator[Finding]:
         )
 
 
+def tells_nics_from_accelerators(setting: Setting) -> Iterator[Finding]:
+    """One extended resource for both, so that a Pod would ask for one of the two counts only."""
+    devices, accelerator = setting.config.devices, setting.recipe.accelerator
+    mine = devices.npu.resource_name or accelerator.resource_name
+    nics = devices.rdma
+    if nics.enabled and nics.mode == "devicePlugin" and nics.resource_name == mine:
+        yield error(
+            "devices.rdma.resourceName",
+            mine,
+            "is the resource of the accelerators, and one resource cannot stand for both",
+            fix="Write the resource of the NICs, as `kubectl describe node` shows it",
+        )
+
+
 def has_effect(setting: Setting) -> Iterator[Finding]:
     """Keys of the other mode, or of RDMA while it is off."""
     devices = setting.config.devices
@@ -256,6 +270,7 @@ RULES: tuple[Rule, ...] = (
     rule(selects_with_cel, "devices"),
     rule(keeps_devices_together, "devices", "recipe"),
     rule(names_its_resource, "devices"),
+    rule(tells_nics_from_accelerators, "devices", "recipe"),
     rule(has_effect, "devices"),
     rule(uses_rdma_where_it_helps, "devices", "modelserver"),
     rule(is_reached_by_peers, "devices", "modelserver"),

@@ -23,6 +23,12 @@ _TRACING: Final[Mapping[str, str]] = {
     "OTEL_TRACES_SAMPLER": "tracing.sampler",
     "OTEL_TRACES_SAMPLER_ARG": "tracing.samplerArg",
 }
+_TRACING_OF_THE_ENGINES: Final = _TRACING | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "tracing.collector.protocol"}
+_TRACING_OF_THE_EPP: Final = _TRACING | {
+    "OTEL_RESOURCE_ATTRIBUTES": "the stack itself",
+    "OTEL_RESOURCE_ATTRIBUTES_NODE_NAME": "the stack itself",
+    "OTEL_RESOURCE_ATTRIBUTES_POD_NAME": "the stack itself",
+}
 _OF_THE_EPP: Final[Mapping[str, str]] = {"NAMESPACE": "the stack itself", "POD_NAME": "the stack itself"}
 
 
@@ -37,7 +43,7 @@ def _environments(setting: Setting) -> list[tuple[str, Environment]]:
 
 def are_not_computed(setting: Setting) -> Iterator[Finding]:
     """Variables of the engines that the stack sets."""
-    computed = _COMPUTED | (_TRACING if setting.config.tracing.enabled else {})
+    computed = _COMPUTED | (_TRACING_OF_THE_ENGINES if setting.config.tracing.enabled else {})
     for place, environment in _environments(setting):
         for name in sorted(environment.keys() & computed.keys()):
             yield _taken(f"{place}.{name}", computed[name])
@@ -45,7 +51,7 @@ def are_not_computed(setting: Setting) -> Iterator[Finding]:
 
 def of_the_epp_are_not_computed(setting: Setting) -> Iterator[Finding]:
     """Variables of the endpoint picker that the stack sets."""
-    computed = _OF_THE_EPP | (_TRACING if setting.config.tracing.enabled else {})
+    computed = _OF_THE_EPP | (_TRACING_OF_THE_EPP if setting.config.tracing.enabled else {})
     for name in sorted(setting.config.router.epp.env.keys() & computed.keys()):
         yield _taken(f"router.epp.env.{name}", computed[name])
 

@@ -1,7 +1,7 @@
 """Rules about what operators add to Pods, and about requests and limits.
 
 What is checked here is what the API server checks at admission: relations between requests and limits, huge pages,
-fields of security contexts and affinity by name; and what selectors and the stack itself rely on.
+fields of security contexts and affinity by name. Labels and annotations are looked at in `metadata`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from stack import labels
 from stack.config.shape import near_key, written
 from stack.rules.rule import Finding, Rule, Setting, error, rule, warning
 from stack.scalars import amount
@@ -21,18 +20,6 @@ if TYPE_CHECKING:
     from stack.config.resources import ResourcesConfig
     from stack.recipes import Resources
 
-_OWN_LABELS: Final = frozenset(
-    {
-        labels.INSTANCE,
-        labels.COMPONENT,
-        labels.PART_OF,
-        labels.MANAGED_BY,
-        labels.ROLE,
-        labels.TOPOLOGY,
-        labels.ENTRY,
-        "pod-template-hash",
-    }
-)
 _AFFINITY: Final = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 _SHARED_SECURITY: Final = (
     "appArmorProfile",
@@ -63,31 +50,6 @@ _CONTAINER_SECURITY: Final = (
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _SMALLEST_MEMORY: Final = Decimal(2**20)
 _FINEST_CPU: Final = Decimal("0.001")
-
-
-def keep_what_selectors_use(setting: Setting) -> Iterator[Finding]:
-    """Labels and annotations of the stack, and the host name in nodePlacement mode."""
-    matched = setting.config.router.model_servers.match_labels
-    for role in ("prefill", "decode", "aggregated"):
-        overrides, place = setting.config.modelserver.pod_overrides.of(role), ("modelserver", "podOverrides", role)
-        for key, value in overrides.labels.items():
-            if key in _OWN_LABELS or key in matched or key in setting.recipe.labels:
-                yield error(
-                    written((*place, "labels", key)),
-                    value,
-                    "is set by the stack, and selectors, endpoint picker or dashboards rely on it",
-                    fix="Remove it, or use a label of your own",
-                )
-        for key, value in overrides.annotations.items():
-            if key == labels.ACTIVE_PORTS or key.startswith("pulumi.com/"):
-                yield error(written((*place, "annotations", key)), value, "is set by the stack", fix="Remove it")
-        if setting.is_placed and "kubernetes.io/hostname" in overrides.node_selector:
-            yield error(
-                written((*place, "nodeSelector", "kubernetes.io/hostname")),
-                overrides.node_selector["kubernetes.io/hostname"],
-                "is set by modelserver.nodePlacement",
-                fix="Remove it",
-            )
 
 
 def are_fields_of_kubernetes(setting: Setting) -> Iterator[Finding]:
@@ -220,7 +182,6 @@ def pull_with_each_secret_once(setting: Setting) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    rule(keep_what_selectors_use, "modelserver", "router", "recipe"),
     rule(are_fields_of_kubernetes, "modelserver", "router"),
     rule(are_admitted, "modelserver", "routing", "router"),
     rule(ask_for_devices_in_one_place, "modelserver", "routing", "router", "devices", "recipe"),

@@ -27,6 +27,7 @@ _MODEL: Final = "storage.model"
 _ONE_NODE: Final = "Use ReadWriteMany, or kind: existingClaim with a claim you know"
 _SMALLEST: Final = Decimal(2**20)
 _SYSTEM_PATHS: Final = frozenset({"/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr"})
+_KERNEL_PATHS: Final = ("/proc", "/sys")
 _BUILT_IN_PATHS: Final[Mapping[str, str]] = {
     "/dev/shm": "shared memory",  # noqa: S108
     "/tmp": "scratch space",  # noqa: S108
@@ -234,26 +235,41 @@ def has_real_sizes(setting: Setting) -> Iterator[Finding]:
 
 
 def mounts_each_path_once(setting: Setting) -> Iterator[Finding]:
-    """Mount paths that meet one another, the stack's own, or the image's system folders."""
+    """Mount paths that meet or hold one another, the stack's own, or the image's system folders."""
     storage = setting.config.storage
     taken = dict(_BUILT_IN_PATHS)
     mounts = [(_CACHE, storage.compile_cache.mount_path), (_MODEL, storage.model.mount_path)]
     if storage.model_offload.enabled:
         mounts.append(("storage.modelOffload", storage.model_offload.mount_path))
     for key, path in mounts:
-        if path in taken:
-            yield error(
-                f"{key}.mountPath", path, f"is the path of {taken[path]} already", fix="Choose a path of its own"
-            )
-        elif path in _SYSTEM_PATHS:
-            yield error(
-                f"{key}.mountPath",
-                path,
-                "hides files that the image needs to start",
-                fix="Choose another path, such as /models",
-            )
-        else:
+        problem = _trouble_at(path, taken)
+        if problem is None:
             taken[path] = key
+        else:
+            why, fix = problem
+            yield error(f"{key}.mountPath", path, why, fix=fix)
+
+
+def _trouble_at(path: str, taken: Mapping[str, str]) -> tuple[str, str] | None:
+    """Why nothing can be mounted there and what to do; None if something can."""
+    if path in _SYSTEM_PATHS:
+        return "hides files that the image needs to start", "Choose another path, such as /models"
+    for kernel in _KERNEL_PATHS:
+        if _lies_in(path, kernel):
+            return f"lies in {kernel}, where container runtimes mount nothing", "Choose another path, such as /models"
+    own = "Choose a path of its own"
+    for other, what in taken.items():
+        if path == other:
+            return f"is the path of {what} already", own
+        if _lies_in(path, other):
+            return f"lies in {other}, the path of {what}, so one volume would hold the other's folder", own
+        if _lies_in(other, path):
+            return f"holds {other}, the path of {what}, so one volume would hold the other's folder", own
+    return None
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
 
 
 def has_memory_for_shm(setting: Setting) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stack import labels
 from tests.builders import kinds, plan, planned
 
 
@@ -95,6 +96,14 @@ def test_the_endpoint_is(block: dict[str, Any], want_endpoint: str) -> None:
     assert gateway(**block).outputs["endpoint"] == want_endpoint
 
 
-def test_annotations_never_take_the_engines_away() -> None:
-    found = planned(gateway(annotations={"pulumi.com/patchForce": "false"}), "Gateway")
-    assert found["metadata"]["annotations"]["pulumi.com/patchForce"] == "true"
+def test_labels_and_annotations_of_an_operator_never_take_ours_away() -> None:
+    """The rules refuse them first; this is what stands behind the rules."""
+    meta = labels.object_meta(
+        "x",
+        release="rel",
+        namespace="ns",
+        labels={labels.INSTANCE: "other", "theirs": "1"},
+        annotations={"pulumi.com/patchForce": "false", "theirs": "1"},
+    )
+    assert (meta["labels"][labels.INSTANCE], meta["labels"]["theirs"]) == ("rel", "1")
+    assert (meta["annotations"]["pulumi.com/patchForce"], meta["annotations"]["theirs"]) == ("true", "1")

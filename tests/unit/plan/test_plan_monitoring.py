@@ -121,8 +121,8 @@ def test_without_a_gateway_nothing_looks_for_its_proxies() -> None:
     assert "rel-gateway" not in kinds(monitored(VICTORIA, gateway={"enabled": False}), "VMPodScrape")
 
 
-def test_labels_of_the_operators_are_on_every_scrape_object_and_never_hide_the_release() -> None:
-    whole = monitored(PROMETHEUS | {"labels": {"release": "kube-prometheus", "app.kubernetes.io/instance": "other"}})
+def test_labels_of_the_operators_are_on_every_scrape_object_beside_the_release() -> None:
+    whole = monitored(PROMETHEUS | {"labels": {"release": "kube-prometheus"}})
     for kind in ("PodMonitor", "ServiceMonitor"):
         for name in kinds(whole, kind):
             found = planned(whole, kind, name)["metadata"]["labels"]

@@ -13,7 +13,7 @@ from stack.rules import accept, check_rules
 from stack.rules.cel import syntax_error
 from stack.rules.rule import split
 from stack.rules.strategy import resolve_surge, resolve_unavailable
-from tests.builders import SMALLEST, merged
+from tests.builders import SMALLEST, merged, plan, planned
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -80,6 +80,25 @@ def test_check_rules_separates_what_stops_from_what_warns() -> None:
     errors, warnings = check_rules(config, load_recipe(config.recipe))
     assert [problem.key for problem in errors] == ["monitoring.scraper.serviceAccount"]
     assert [problem.key for problem in warnings] == ["modelserver.replicas.decode"]
+
+
+def variables_of(deployment: str, *, is_traced: bool) -> set[str]:
+    made = plan(modelserver={"replicas": {"aggregated": 1}}, tracing={"enabled": is_traced})
+    [container] = planned(made, "Deployment", deployment)["spec"]["template"]["spec"]["containers"]
+    return {entry["name"] for entry in container["env"]}
+
+
+@pytest.mark.parametrize(
+    ("deployment", "place"), [("rel-aggregated", "modelserver.serveEnv"), ("rel-epp", "router.epp.env")]
+)
+def test_every_variable_that_tracing_adds_is_refused_beside_it(deployment: str, place: str) -> None:
+    added = variables_of(deployment, is_traced=True) - variables_of(deployment, is_traced=False)
+    assert "OTEL_SERVICE_NAME" in added
+    block: Any = dict.fromkeys(added, "mine")
+    for key in reversed(place.split(".")):
+        block = {key: block}
+    told = problems_of(tracing={"enabled": True}, **block)
+    assert set(told) == {f"{place}.{name}" for name in added}
 
 
 @pytest.mark.parametrize(

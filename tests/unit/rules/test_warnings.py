@@ -259,6 +259,83 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
         {"modelserver": {"resources": {"requests": {"cpu": 4, "memory": 8}}}},
         ["modelserver.resources.requests.memory"],
     ),
+    # Traces
+    ("traces to a collector", {"tracing": {"enabled": True, "collector": {"endpoint": "http://otel:4317"}}}, []),
+    (
+        "traces over HTTP, which only the engines speak",
+        {
+            "tracing": {
+                "enabled": True,
+                "collector": {"endpoint": "http://otel:4318/v1/traces", "protocol": "http/protobuf"},
+            }
+        },
+        ["tracing.collector.protocol"],
+    ),
+    (
+        "traces over HTTP to no path",
+        {"tracing": {"enabled": True, "collector": {"endpoint": "http://otel:4318", "protocol": "http/protobuf"}}},
+        ["tracing.collector.endpoint", "tracing.collector.protocol"],
+    ),
+    (
+        "a sampler that only the engines have",
+        {"tracing": {"enabled": True, "sampler": "always_on"}},
+        ["tracing.sampler"],
+    ),
+    (
+        "a sampler and a protocol while tracing is off",
+        {"tracing": {"sampler": "always_on", "collector": {"protocol": "http/protobuf"}}},
+        [],
+    ),
+    # Labels, annotations, mounts and devices that look like the stack's and are the operator's
+    (
+        "labels of the recipe with the recipe's values in the pool",
+        {"router": {"modelServers": {"matchLabels": {"llm-d.ai/model": "MiniMax-M2.7", "team": "chat"}}}},
+        [],
+    ),
+    (
+        "labels and annotations of others",
+        {
+            "monitoring": {
+                "enabled": True,
+                "provider": "prometheus-operator",
+                "labels": {"release": "kube-prometheus-stack"},
+            },
+            "gateway": {"annotations": {"networking.istio.io/service-type": "ClusterIP"}},
+        },
+        [],
+    ),
+    (
+        "mount paths that only begin alike",
+        {
+            "storage": {
+                "compileCache": {"mountPath": "/data"},
+                "model": {"mountPath": "/data-models"},
+                "modelOffload": {"enabled": True, "mountPath": "/data_kv"},
+            }
+        },
+        [],
+    ),
+    (
+        "mount paths in one folder, and an offload path that nobody mounts",
+        {
+            "storage": {
+                "compileCache": {"mountPath": "/data/cache"},
+                "model": {"mountPath": "/data/models"},
+                "modelOffload": {"mountPath": "/data"},
+            }
+        },
+        [],
+    ),
+    (
+        "accelerators and NICs by resources of their own",
+        {
+            "devices": {
+                "npu": {"mode": "devicePlugin", "resourceName": "rebellions.ai/REBEL"},
+                "rdma": {"mode": "devicePlugin", "resourceName": "example.com/nic"},
+            }
+        },
+        [],
+    ),
     # Router, gateway, monitoring
     ("two endpoint pickers", {"router": {"epp": {"replicas": 2}}}, ["router.epp.replicas"]),
     (
