@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down status toolchain check test test-all golden docs lock clean
+.PHONY: help up preview down status toolchain check test golden lock
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'

@@ -5,6 +5,7 @@ A user with a cluster needs none of this: `pulumi stack select <name>`, then `pu
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,8 +53,8 @@ class Bench:
 
 
 def state_folder() -> Path:
-    """Where this checkout keeps the plane and the engine's state; nothing of it is committed."""
-    return PROJECT / ".local"
+    """Where this checkout keeps the plane and the engine's state: `.local`, or `SERVING_STACK_STATE`."""
+    return Path(os.environ.get("SERVING_STACK_STATE") or PROJECT / ".local").absolute()
 
 
 def open_bench(*, start: bool) -> Bench | None:

@@ -121,14 +121,8 @@ class Bench:
         raise AssertionError("up went through")
 
     def clear(self) -> None:
-        """Destroy the stack and remove the namespace, whatever state they are in."""
-        if self._stack is not None:
-            self._stack.cancel() if self._is_locked() else None
-            self._stack.destroy(color="never", remove=True)
+        """Leave the plane to the next test: everything of this one lies in its namespace, the state in its folder."""
         self.plane.api.delete(f"/api/v1/namespaces/{self.namespace}")
-
-    def _is_locked(self) -> bool:
-        return any((self.folder / "state" / ".pulumi" / "locks").rglob("*.json"))
 
     # -- the cluster ------------------------------------------------------------------------------------------------
 
@@ -236,27 +230,28 @@ class Bench:
     def objects(self) -> set[str]:
         """Every namespaced object with the release's label, as `Kind/name`; what controllers made is left out."""
         found: set[str] = set()
-        for kind, collection in self._kinds():
+        for kind, collection in collections_in(self.plane, self.namespace):
             for item in self.plane.api.list(collection, labelSelector="app.kubernetes.io/instance=rel"):
                 owners = item["metadata"].get("ownerReferences", [])
                 if not any(owner.get("controller") for owner in owners):
                     found.add(f"{kind}/{item['metadata']['name']}")
         return found
 
-    def _kinds(self) -> list[tuple[str, str]]:
-        """Kind and collection of everything that lives in the namespace."""
-        api = self.plane.api
-        groups = api.request("GET", "/apis")["groups"]
-        roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
-        return [
-            (listed["kind"], f"{root}/namespaces/{self.namespace}/{listed['name']}")
-            for root in roots
-            for listed in api.request("GET", root)["resources"]
-            if listed["namespaced"]
-            and "/" not in listed["name"]
-            and "list" in listed["verbs"]
-            and listed["kind"] != "Event"
-        ]
+
+def collections_in(plane: ControlPlane, namespace: str) -> list[tuple[str, str]]:
+    """Kind and collection of everything that can live in a namespace."""
+    api = plane.api
+    groups = api.request("GET", "/apis")["groups"]
+    roots = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
+    return [
+        (listed["kind"], f"{root}/namespaces/{namespace}/{listed['name']}")
+        for root in roots
+        for listed in api.request("GET", root)["resources"]
+        if listed["namespaced"]
+        and "/" not in listed["name"]
+        and "list" in listed["verbs"]
+        and listed["kind"] != "Event"
+    ]
 
 
 def is_ready(pod: Object) -> bool:

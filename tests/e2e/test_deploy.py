@@ -28,6 +28,7 @@ def test_stack_dev_comes_up_stays_as_it_is_leaves_only_its_volumes_and_finds_the
 ) -> None:
     bench = bench_of("small")
     bench.write_file(ROOT / "Pulumi.dev.yaml")
+    assert bench.dry_run_strictly() == {}
     result = bench.up()
 
     pods = bench.pods()
@@ -63,6 +64,7 @@ def test_the_reference_stack_uses_every_device_and_puts_one_pod_of_each_role_on_
     bench.add_claim_template()
     bench.write_file(ROOT / "Pulumi.prod.yaml")
     bench.change(storage={"compileCache": {"storageClass": "kwok-volume"}})
+    assert bench.dry_run_strictly() == {}
     bench.up()
 
     pods = bench.pods()
