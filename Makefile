@@ -7,13 +7,18 @@ STAMP := $(VENV)/.synced
 .DEFAULT_GOAL := help
 .PHONY: help up preview down status toolchain check test golden lock
 
+# A virtual environment survives neither a move of the checkout nor the loss of its Python; then it is made anew.
+IS_OURS = test -x $(BIN)/python && grep -qsF "$(CURDIR)/$(VENV)" $(BIN)/activate
+$(shell { $(IS_OURS); } || rm -f $(STAMP))
+
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) \
+		| while IFS='|' read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
 
 $(STAMP): requirements/dev.txt requirements/engine.txt requirements/uv.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "Python 3.11, 3.12 or 3.13 is needed, $$($(PYTHON) --version) was found. Set PYTHON=... to another one." >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@{ $(IS_OURS) && $(BIN)/python -m pip --version >/dev/null 2>&1; } || $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing Python packages ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements/dev.txt requirements/engine.txt requirements/uv.txt

@@ -6,16 +6,21 @@ A user with a cluster needs none of this: `pulumi stack select <name>`, then `pu
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from cli.overview import print_overview
+from cluster.connect import ClusterError
 from local.control_plane import ControlPlane
 from local.engine import engine_environment
 from local.errors import LocalError
@@ -23,7 +28,8 @@ from local.inventory import load_inventory
 from local.toolchain import Toolbox, ToolchainError, ensure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
+    from types import FrameType
 
 app = typer.Typer(no_args_is_help=True, help=__doc__)
 console = Console(stderr=True, highlight=False)
@@ -44,12 +50,35 @@ class Bench:
 
     def pulumi(self, *arguments: str) -> int:
         """Run the engine in the project; its output is the user's, its exit status the result."""
-        return subprocess.run(
-            [self.toolbox.path("pulumi"), *arguments, "--non-interactive"],
-            cwd=PROJECT,
-            env=self.environment,
-            check=False,
-        ).returncode
+        command = [self.toolbox.path("pulumi"), *arguments, "--non-interactive"]
+        with (
+            subprocess.Popen(command, cwd=PROJECT, env=self.environment) as engine,
+            _interruptions_are_the_engines(engine),
+        ):
+            return engine.wait()
+
+
+@contextmanager
+def _interruptions_are_the_engines(engine: subprocess.Popen[bytes]) -> Generator[None]:
+    """Let the engine end by itself, since one that is killed leaves its stack locked.
+
+    A Ctrl-C reaches it without our help, as it shares our terminal, and a second one would make it hurry.
+    """
+
+    def pass_by(_number: int, _frame: FrameType | None) -> None: ...
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        engine.send_signal(number)
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, pass_by),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def state_folder() -> Path:
@@ -59,9 +88,9 @@ def state_folder() -> Path:
 
 def open_bench(*, start: bool) -> Bench | None:
     """Tools ensured and the plane running; None if it is not running and should not be started."""
-    toolbox = ensure()
     folder = state_folder() / "plane"
     if start:
+        toolbox = ensure()
         with console.status("control plane") as status:
             plane = ControlPlane.start(
                 load_inventory(INVENTORY),
@@ -70,13 +99,14 @@ def open_bench(*, start: bool) -> Bench | None:
                 name=STACK,
                 context=f"serving-stack-{STACK}",
                 namespaces=[NAMESPACE],
-                progress=status.update,
+                progress=lambda said: status.update(escape(said)),
             )
     else:
         found = ControlPlane.at(folder)
         if found is None or found.status().state != "running":
-            return None
+            return None  # and nothing is built to say so
         plane = found
+        toolbox = ensure()
     environment = engine_environment(
         toolbox, kubeconfig=plane.kubeconfig, backend=state_folder() / "state", virtualenv=Path(sys.prefix)
     )
@@ -89,7 +119,7 @@ def _select(bench: Bench) -> None:
 
 
 def _fail(error: Exception) -> typer.Exit:
-    console.print(f"[red]{error}[/red]", soft_wrap=True)
+    console.print(f"[red]{escape(str(error))}[/red]", soft_wrap=True)
     return typer.Exit(1)
 
 
@@ -101,8 +131,9 @@ def up(
     bench = _opened(start=True)
     _select(bench)
     if status := bench.pulumi("up", "--yes", *_given(arguments)):
+        _say_what_died(bench)
         raise typer.Exit(status)
-    print_overview(bench.plane.kubeconfig, context=bench.plane.context, namespace=NAMESPACE, hints=_hints(bench))
+    _show(bench)
 
 
 @app.command()
@@ -118,8 +149,7 @@ def preview(
 @app.command()
 def status() -> None:
     """Show Pods, claims and volumes."""
-    bench = _opened(start=False)
-    print_overview(bench.plane.kubeconfig, context=bench.plane.context, namespace=NAMESPACE, hints=_hints(bench))
+    _show(_opened(start=False))
 
 
 @app.command()
@@ -135,6 +165,8 @@ def down(
         if bench is not None:
             _select(bench)
             if exit_status := bench.pulumi("destroy", "--yes"):
+                _say_what_died(bench)
+                console.print("The stack is not destroyed, so the plane is left running. `make down` tries again.")
                 raise typer.Exit(exit_status)
         plane = ControlPlane.at(state_folder() / "plane")
         if plane is not None:
@@ -149,7 +181,7 @@ def print_env() -> None:
     """Print shell exports with which `pulumi` and `kubectl` work against the running plane."""
     bench = _opened(start=False)
     for name in ("PATH", "KUBECONFIG", *sorted(n for n in bench.environment if n.startswith("PULUMI_"))):
-        typer.echo(f"export {name}='{bench.environment[name]}'")
+        typer.echo(f"export {name}={shlex.quote(bench.environment[name])}")
 
 
 def _opened(*, start: bool) -> Bench:
@@ -161,6 +193,21 @@ def _opened(*, start: bool) -> Bench:
         console.print("The control plane is not running. Start it with `make up`.")
         raise typer.Exit(1)
     return bench
+
+
+def _say_what_died(bench: Bench) -> None:
+    """Name the component behind a failure of the engine, if it was one."""
+    try:
+        bench.plane.check()
+    except LocalError as error:
+        _fail(error)
+
+
+def _show(bench: Bench) -> None:
+    try:
+        print_overview(bench.plane.kubeconfig, context=bench.plane.context, namespace=NAMESPACE, hints=_hints(bench))
+    except ClusterError as error:
+        raise _fail(error) from None
 
 
 def _given(arguments: Sequence[str] | None) -> Sequence[str]:

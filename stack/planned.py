@@ -142,8 +142,10 @@ class BudgetLine:
 
     def __str__(self) -> str:
         text = f"{self.part}: {self.pods} x {self.cpu_millis / 1000:g} CPU, {self.memory_bytes / 2**30:g}Gi"
-        for count, what in ((self.accelerators, "accelerators"), (self.nics, "NICs")):
-            text += f", {what} by template" if count is None else f", {count} {what}" if count else ""
+        for count, what in ((self.accelerators, "accelerator"), (self.nics, "NIC")):
+            text += (
+                f", {what}s by template" if count is None else f", {count} {what}{'s' * (count > 1)}" if count else ""
+            )
         return text
 
 

@@ -53,7 +53,7 @@ def plane_of(toolbox: Toolbox, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def bench_of(
     toolbox: Toolbox, plane_of: Callable[[str], ControlPlane], tmp_path: Path
 ) -> Iterator[Callable[[str], Bench]]:
-    """A project of its own against the plane of an inventory, in a namespace of its own, which is deleted in the end."""
+    """A project against the plane of an inventory, in a namespace of its own, which is deleted in the end."""
     benches: list[Bench] = []
 
     def make(inventory: str) -> Bench:

@@ -51,7 +51,7 @@ def run(state: Path, *arguments: str) -> str:
 def processes_of(state: Path) -> list[str]:
     """Command lines of every process that names the state folder."""
     listed = subprocess.run(["ps", "-eo", "args"], check=True, capture_output=True, text=True).stdout
-    return [line for line in listed.splitlines() if str(state) in line and "pytest" not in line]
+    return [line for line in listed.splitlines() if str(state) in line]
 
 
 def test_up_up_again_and_down(state: Path, toolbox: Toolbox) -> None:
@@ -69,6 +69,7 @@ def test_up_up_again_and_down(state: Path, toolbox: Toolbox) -> None:
         assert f" {word}\n" not in again
     assert (ROOT / "Pulumi.dev.yaml").read_text() == before, "the stack file of the checkout is left as it is"
 
+    assert processes_of(state), "the plane is there, and seen"
     run(state, "down")
     assert processes_of(state) == []
     plane = ControlPlane.start(load_inventory(INVENTORY), state / "plane", tools=toolbox, context="serving-stack-dev")
