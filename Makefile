@@ -45,6 +45,8 @@ check: $(STAMP) ## format, lint, types, imports, fast tests
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	@git ls-files -z -- . ':!requirements*' ':!*/go.sum' ':!tests' | xargs -0 $(BIN)/detect-secrets-hook --no-verify
+	@! git grep -nI '[[:blank:]]$$' -- . ':!tests/bad' ':!LICENSE'
 	$(BIN)/pytest -q -n 2 -m "not e2e"
 
 test: $(STAMP) ## everything: fast tests, then the real engine on a real control plane

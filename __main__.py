@@ -86,17 +86,15 @@ def main() -> None:
         accepted = accept(blocks, context=pulumi.Config("kubernetes").get("context"))
     config = accepted.config
     facts = read_facts(config.context, namespace=config.namespace, release=config.release)
-    plan = plan_stack(accepted, facts)
     for unknown in facts.unknown:
         pulumi.log.warn(f"not known: {unknown}")
+    with in_one_line():
+        plan = plan_stack(accepted, facts)
+    if plan.refusal is not None and not pulumi.runtime.is_dry_run():
+        raise pulumi.RunError(plan.refusal)
     for warning in plan.warnings:
         pulumi.log.warn(warning)
     pulumi.log.info(f"node budget: {plan.budget}")
-    topology = plan.modelserver.topology
-    if topology.unknown is not None and not pulumi.runtime.is_dry_run():
-        raise pulumi.RunError(
-            f"topology unknown: {topology.unknown}. Give access to the cluster and run `pulumi up` again."
-        )
 
     provider = make_provider(plan.provider)
     waits = Waits(context=config.context, plan=plan, report=pulumi.log.info)

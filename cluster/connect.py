@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any, Self
 
 import kubernetes.config
+import yaml
 from kubernetes.client import ApiClient, Configuration
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError
@@ -23,6 +25,8 @@ TIMEOUT_SECONDS = (3, 30)
 """Connect and read: a cluster that can't be reached is found out quickly, a large list may take its time."""
 PAGE = 500
 FIRST_ERROR, NOT_FOUND = 400, 404
+WHAT_ODD_ENTRIES_RAISE = (TypeError, KeyError, AttributeError, IndexError, ValueError)
+"""The package checks little of what it reads from a kubeconfig."""
 _config: Any = kubernetes.config  # it has no types
 
 
@@ -53,7 +57,7 @@ class Cluster:
             kubeconfig: file to read; None means `KUBECONFIG` or the user's own.
 
         Raises:
-            ClusterError: there is no such context.
+            ClusterError: there is no such context, or the file is not one that can be used.
         """
         configuration = Configuration()
         try:
@@ -63,8 +67,10 @@ class Cluster:
                 context=context,
                 client_configuration=configuration,
             )
-        except (_config.ConfigException, OSError) as error:
-            raise ClusterError(f"kubeconfig context {context}: {' '.join(str(error).split())}") from None
+        except (_config.ConfigException, OSError, yaml.YAMLError, *WHAT_ODD_ENTRIES_RAISE) as error:
+            raise ClusterError(f"kubeconfig context {context}: {_why_unusable(error)}") from None
+        if not configuration.host:
+            raise ClusterError(f"kubeconfig context {context}: its cluster names no server")
         configuration.retries = Retry(total=1, backoff_factor=0.2)
         self.context = context
         self._api: Any = ApiClient(configuration)  # it has no types
@@ -95,7 +101,10 @@ class Cluster:
             raise ClusterError(_innermost(error)) from None
         if answer.status >= FIRST_ERROR:
             raise ClusterError(f"{answer.status} {answer.reason}", answer.status)
-        return json.loads(answer.data)
+        try:
+            return json.loads(answer.data)
+        except ValueError:  # a proxy's page, or half an answer
+            raise ClusterError("the answer is no JSON") from None
 
     def find(self, path: str) -> Object | None:
         """One object, None if it is not there.
@@ -123,6 +132,19 @@ class Cluster:
             items += page["items"]
             following = page["metadata"].get("continue") or None
         return items
+
+
+def _why_unusable(error: BaseException) -> str:
+    """One line about a kubeconfig, without what is written in it: there are tokens."""
+    match error:
+        case yaml.MarkedYAMLError(problem_mark=yaml.Mark(line=line)):
+            return f"the kubeconfig is no YAML (line {line + 1})"
+        case yaml.YAMLError():
+            return "the kubeconfig is no YAML"
+        case _ if isinstance(error, WHAT_ODD_ENTRIES_RAISE):
+            return f"the kubeconfig is malformed ({type(error).__name__})"
+        case _:
+            return re.sub(r"\{.*\}", "{...}", " ".join(str(error).split()))
 
 
 def _innermost(error: BaseException) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from cluster.connect import Cluster, ClusterError
+from cluster.pods import list_pods
 from stack import labels, names
-from stack.facts import AnchorFacts, ClusterFacts, WorkloadFacts
+from stack.facts import AnchorFacts, ClaimFacts, ClusterFacts, WorkloadFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,18 +48,28 @@ def _read(cluster: Cluster, namespace: str, release: str) -> ClusterFacts:
     claims = ask("PersistentVolumeClaims", lambda: _claims(cluster, namespace))
     anchors = ask("topology anchor", lambda: _anchor(cluster, namespace, release))
     workloads = ask("role workloads", lambda: _workloads(cluster, namespace, release))
+    topologies = ask("Pods", lambda: _live_topologies(cluster, namespace, release))
     return ClusterFacts(
         claims=claims,
         anchor_is_known=anchors is not None,
         anchor=anchors[0] if anchors else None,
         workloads=workloads,
+        live_topologies=topologies,
         unknown=tuple(unknown),
     )
 
 
-def _claims(cluster: Cluster, namespace: str) -> frozenset[str]:
+def _claims(cluster: Cluster, namespace: str) -> dict[str, ClaimFacts]:
     listed = cluster.list(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims")
-    return frozenset(claim["metadata"]["name"] for claim in listed)
+    return {live["metadata"]["name"]: _claim(live["metadata"]) for live in listed}
+
+
+def _claim(meta: Object) -> ClaimFacts:
+    return ClaimFacts(
+        name=meta["name"],
+        instance=meta.get("labels", {}).get(labels.INSTANCE),
+        is_terminating="deletionTimestamp" in meta,
+    )
 
 
 def _anchor(cluster: Cluster, namespace: str, release: str) -> list[AnchorFacts]:
@@ -82,16 +93,23 @@ def _workloads(cluster: Cluster, namespace: str, release: str) -> dict[str, Work
         f"/apis/apps/v1/namespaces/{namespace}/deployments",
         labelSelector=f"{labels.INSTANCE}={release},{labels.ROLE}",
     )
-    return {live["metadata"]["name"]: _workload(live["metadata"]) for live in listed}
+    return {live["metadata"]["name"]: _workload(live) for live in listed}
 
 
-def _workload(meta: Object) -> WorkloadFacts:
+def _workload(live: Object) -> WorkloadFacts:
+    meta = live["metadata"]
     entry = meta["labels"].get(labels.ENTRY)
     return WorkloadFacts(
         name=meta["name"],
         role=meta["labels"].get(labels.COMPONENT, ""),
         entry=int(entry) if entry is not None and entry.isdecimal() else None,
         node=meta.get("annotations", {}).get(labels.NODE),
+        replicas=live["spec"]["replicas"],
         owner_uid=next((owner["uid"] for owner in meta.get("ownerReferences", ())), None),
         is_terminating="deletionTimestamp" in meta,
     )
+
+
+def _live_topologies(cluster: Cluster, namespace: str, release: str) -> frozenset[str]:
+    pods = list_pods(cluster, namespace, f"{labels.INSTANCE}={release},{labels.TOPOLOGY}")
+    return frozenset(pod["metadata"]["labels"][labels.TOPOLOGY] for pod in pods)

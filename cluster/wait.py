@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cluster.connect import Cluster, ClusterError, Object
+from cluster.pods import list_pods
 from stack import labels
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from stack.planned import StackPlan
 
 POLL_SECONDS = 1.0
+UNSCHEDULABLE = "unschedulable"
+FINAL = frozenset({400, 401, 403, 404, 410})
+"""HTTP statuses that asking again does not change. Others (429, 5xx) are an API server's passing troubles."""
+POLLS_TO_BELIEVE = 2
+"""How often in a row Kubernetes has to be seen giving up: after going back, what it said of the roll-out before stands
+until it has looked at the Pods again."""
 
 
 class WaitError(Exception):
@@ -33,11 +40,13 @@ class Waits:
         context: kubeconfig context.
         plan: names, counts and clocks come from here.
         report: is given each line of progress.
+        poll_seconds: pause between two looks.
     """
 
     context: str
     plan: StackPlan
     report: Callable[[str], None]
+    poll_seconds: float = POLL_SECONDS
 
     def until_devices_are_free(self) -> None:
         """Return when no Pod of this release carries another topology key.
@@ -68,30 +77,59 @@ class Waits:
         """Return when every Pod of the Deployment is of its newest template and available, and no other is left.
 
         Raises:
-            WaitError: that did not come about in time, or Kubernetes gave the roll-out up.
+            WaitError: that did not come about in time, Kubernetes gave the roll-out up, or the Deployment goes away
+                or is to: then its Pods may be as wanted and serve for another moment.
         """
         workload = next(w for w in self.plan.modelserver.workloads if w.object.name == name)
-        path = f"/apis/apps/v1/namespaces/{self.plan.namespace}/deployments/{name}"
+        path = self._path("apis/apps/v1", "deployments", name)
         with self._cluster() as cluster:
             selector = ",".join(
                 f"{key}={value}" for key, value in workload.object.manifest["spec"]["selector"]["matchLabels"].items()
             )
 
+            # Once: the anchor under which this update made or changed the workload.
+            anchor = self._poll(
+                lambda: cluster.find(self._path("api/v1", "configmaps", self.plan.modelserver.topology.anchor.name)),
+                is_done=lambda _: True,
+                describe=str,
+                seconds=workload.timeout_seconds,
+            )
+            given_up = 0
+
             def look() -> RollOut:
-                return RollOut.read(cluster.get(path), self._pods(cluster, selector))
+                nonlocal given_up
+                deployment = cluster.find(path)
+                refuse_leftover(name, deployment, anchor)
+                state = RollOut.read(deployment or {}, self._pods(cluster, selector))
+                given_up = given_up + 1 if state.gave_up is not None else 0
+                return state
 
             last = self._poll(
                 look,
-                is_done=lambda state: state.is_complete or state.gave_up is not None,
-                describe=lambda state: f"{name}: {state}",
+                is_done=lambda state: state.is_complete or given_up >= POLLS_TO_BELIEVE,
+                describe=lambda state: f"{name}: {state}{self._blocked_by(state)}",
                 seconds=workload.timeout_seconds,
             )
-        if last.gave_up is not None or not last.is_complete:
+        if not last.is_complete:
             raise WaitError(
-                f"{name} did not roll out: {last.gave_up or 'out of time'}; {last}. Mend what is named, or put the "
-                f"previous configuration back, and run `pulumi up`; see "
+                f"{name} did not roll out: {last.gave_up or 'out of time'}; {last}{self._blocked_by(last)}. Mend what "
+                f"is named, or put the previous configuration back, and run `pulumi up`; see "
                 f"`kubectl -n {self.plan.namespace} get pods -l '{selector}'`."
             )
+
+    def _blocked_by(self, state: RollOut) -> str:
+        """What this update drops holds its devices until the program has ended, so a wait for them would not end."""
+        dropped = self.plan.modelserver.topology.dropped
+        if not dropped or not state.is_unschedulable:
+            return ""
+        return (
+            f"; {_join(list(dropped))} {'goes' if len(dropped) == 1 else 'go'} only at the very end and may hold the "
+            "devices till then: if none are spare, put the previous configuration back, and set that role to 0 in a "
+            "`pulumi up` of its own first"
+        )
+
+    def _path(self, group: str, plural: str, name: str) -> str:
+        return f"/{group}/namespaces/{self.plan.namespace}/{plural}/{name}"
 
     def _cluster(self) -> Cluster:
         try:
@@ -100,17 +138,17 @@ class Waits:
             raise WaitError(f"{str(error).rstrip('.')}. Mend the kubeconfig, and run `pulumi up` again.") from None
 
     def _pods(self, cluster: Cluster, selector: str) -> list[Object]:
-        return cluster.list(f"/api/v1/namespaces/{self.plan.namespace}/pods", labelSelector=selector)
+        return list_pods(cluster, self.plan.namespace, selector)
 
     def _poll(
         self, look: Callable[[], Any], *, is_done: Callable[[Any], bool], describe: Callable[[Any], str], seconds: int
     ) -> Any:
         """Look until done or out of time; the last state seen. Reports each new description once.
 
-        An API server that does not answer for a while is waited for like everything else.
+        An API server that does not answer for a while, or is too busy to, is waited for like everything else.
 
         Raises:
-            WaitError: it refuses, or did not answer to the end.
+            WaitError: it refuses, or did not answer to the end; and what `look` raises.
         """
         until = time.monotonic() + seconds
         said = ""
@@ -118,9 +156,9 @@ class Waits:
             try:
                 state = look()
             except ClusterError as error:
-                if error.status is not None or time.monotonic() > until:
+                if error.status in FINAL or time.monotonic() > until:
                     raise WaitError(f"the cluster can't be asked: {error}. Run `pulumi up` again.") from None
-                line = f"the cluster does not answer: {error}"
+                line = f"the cluster can't be asked just now: {error}"
             else:
                 if is_done(state) or time.monotonic() > until:
                     return state
@@ -128,7 +166,33 @@ class Waits:
             if line != said:
                 self.report(line)
                 said = line
-            time.sleep(POLL_SECONDS)
+            time.sleep(self.poll_seconds)
+
+
+def refuse_leftover(name: str, deployment: Object | None, anchor: Object | None) -> None:
+    """Don't count what goes away as rolled out, however well its Pods are.
+
+    Args:
+        name: of the Deployment.
+        deployment: as it is now, None when it is not there.
+        anchor: the topology anchor at the start of the wait. None when there was none: then nothing can be compared.
+
+    Raises:
+        WaitError: the Deployment is not there, is being deleted, or has another owner than the anchor.
+    """
+    if deployment is None:
+        raise WaitError(f"{name} is not there any more: somebody deleted it. Run `pulumi up` again.")
+    meta = deployment["metadata"]
+    owners = {owner["uid"] for owner in meta.get("ownerReferences", ())}
+    if "deletionTimestamp" in meta:
+        why = "is being deleted"
+    elif anchor is not None and "deletionTimestamp" in anchor["metadata"]:
+        why = "is being deleted, as its topology anchor is"
+    elif anchor is not None and anchor["metadata"]["uid"] not in owners:
+        why = "belongs to an earlier topology"
+    else:
+        return
+    raise WaitError(f"{name} {why}, so what it has now does not last. Run `pulumi up` again.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +201,7 @@ class RollOut:
 
     Attributes:
         wanted, updated, available: Pods.
-        others: Pods that are not of the newest template, terminating ones included.
+        others: Pods that are not of the newest template, terminating ones included, those that are over not.
         stuck: Pod name -> why it can't start.
         gave_up: why Kubernetes gave up, None while it still tries.
     """
@@ -152,7 +216,7 @@ class RollOut:
 
     @classmethod
     def read(cls, deployment: Object, pods: list[Object]) -> RollOut:
-        """From a live Deployment and its Pods."""
+        """From a live Deployment and its Pods that are not over."""
         status: Object = deployment.get("status", {})
         updated = status.get("updatedReplicas", 0)
         conditions: dict[str, Object] = {condition["type"]: condition for condition in status.get("conditions", ())}
@@ -173,6 +237,11 @@ class RollOut:
         """Whether nothing is left to wait for."""
         return self.is_observed and self.updated == self.available == self.wanted and not self.others
 
+    @property
+    def is_unschedulable(self) -> bool:
+        """Whether a Pod finds no node, for want of devices or anything else."""
+        return any(why.startswith(UNSCHEDULABLE) for why in self.stuck.values())
+
     def __str__(self) -> str:
         text = f"{self.updated} of {self.wanted} Pods updated, {self.available} available"
         if self.others:
@@ -186,7 +255,7 @@ def _why_stuck(pod: Object) -> str | None:
     status: Object = pod.get("status", {})
     for condition in status.get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return f"unschedulable: {condition.get('message', '')}"
+            return f"{UNSCHEDULABLE}: {condition.get('message', '')}"
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         waiting = container.get("state", {}).get("waiting", {})
         if waiting.get("reason", "PodInitializing") not in {"ContainerCreating", "PodInitializing"}:

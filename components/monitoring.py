@@ -17,9 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringArgs:
-    """The planned objects, in the order of declaration."""
+    """The plan, and what must be there first.
+
+    Attributes:
+        objects: the planned objects, in the order of declaration.
+        after: the router. Kubernetes deletes a token Secret whose ServiceAccount does not exist yet, and the Secret
+            names the EPP's as text, from which the engine learns no order.
+    """
 
     objects: Sequence[ObjectPlan]
+    after: Sequence[pulumi.Resource]
 
 
 class Monitoring(pulumi.ComponentResource):
@@ -29,6 +36,6 @@ class Monitoring(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("servingstack:monitoring:Monitoring", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
+        child = pulumi.ResourceOptions(parent=self, depends_on=list(args.after))
         self.resources = [declare(scoped(name, planned), planned, child) for planned in args.objects]
         self.register_outputs({})

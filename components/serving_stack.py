@@ -50,5 +50,5 @@ class ServingStack(pulumi.ComponentResource):
             ),
             child,
         )
-        Monitoring(name, MonitoringArgs(objects=plan.monitoring), child)
+        Monitoring(name, MonitoringArgs(objects=plan.monitoring, after=router.resources), child)
         self.register_outputs({})

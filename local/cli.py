@@ -81,7 +81,7 @@ def find_tools(programs: Path | None = None, *, lws: bool = False) -> Tools:
 
 @app.command()
 def up(  # noqa: PLR0917  # options of a command, never called by position
-    name: NameOption = "dev",
+    name: NameOption = "try",
     inventory: Annotated[str, typer.Option(help="Inventory by name, or a YAML file.")] = "small",
     context: Annotated[
         str | None, typer.Option(help="Context in the kubeconfig; serving-stack-<name> if not given.")
@@ -115,7 +115,7 @@ def up(  # noqa: PLR0917  # options of a command, never called by position
 
 @app.command()
 def down(
-    name: NameOption = "dev",
+    name: NameOption = "try",
     remove: Annotated[bool, typer.Option("--remove", help="Remove its data too.")] = False,  # noqa: FBT002
     state: StateOption = None,
 ) -> None:
@@ -149,7 +149,7 @@ def status(
 @app.command()
 def logs(
     component: Annotated[str, typer.Argument(help="For instance kube-apiserver.")],
-    name: NameOption = "dev",
+    name: NameOption = "try",
     lines: Annotated[int, typer.Option(help="How many of the last lines.")] = 100,
     state: StateOption = None,
 ) -> None:
@@ -176,7 +176,7 @@ def kubectl(
 
 
 @app.command()
-def env(name: NameOption = "dev", state: StateOption = None) -> None:
+def env(name: NameOption = "try", state: StateOption = None) -> None:
     """Print what to evaluate in a shell: eval "$(... env)"."""
     with _no_traceback():
         plane = _find(name, state)

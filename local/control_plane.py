@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from filelock import FileLock, Timeout
 
@@ -420,10 +420,20 @@ class _Starter:
             if detach and self.link:
                 self.link.detach()
                 self.link = None
+        except (OSError, HTTPException) as error:
+            self._name_the_dead(error)
         except BaseException:
             self._undo()
             raise
         return ControlPlane(self.folder, record)
+
+    def _name_the_dead(self, error: Exception) -> NoReturn:
+        """A connection that broke most often means that a component died; say which before everything is undone."""
+        try:
+            see_processes(self.folder).raise_if_dead()
+        finally:
+            self._undo()
+        raise LocalError(f"The plane in {self.folder} could not be started: {error}.") from None
 
     def _bring_up_to_date(self, found: ControlPlane) -> ControlPlane:
         if self.context != found.context:
@@ -455,6 +465,8 @@ class _Starter:
                     raise
                 self.progress(f"a port of {error.component} was taken meanwhile; trying others")
                 wanted = {}
+            except (OSError, HTTPException) as error:
+                self._name_the_dead(error)
             except BaseException:
                 self._undo()
                 raise

@@ -9,6 +9,7 @@ which turns ten seconds into one. A file that is missing or unreadable costs tho
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -89,15 +90,16 @@ def restore_crds(store: EtcdStore, kept: Path) -> bool:
 
 
 def keep_crds(store: EtcdStore, kept: Path) -> None:
-    """Keep the CRDs of a store in which all are established."""
+    """Keep the CRDs of a store in which all are established; where nothing can be written it is only a saving lost."""
     values = {key: base64.b64encode(value).decode() for key, value in store.read(STORED_UNDER).items()}
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    draft = kept.with_name(f".{kept.name}.{os.getpid()}")
-    draft.write_text(json.dumps(values))
-    draft.replace(kept)
-    by_age = sorted(kept.parent.glob("*.json"), key=lambda path: -path.stat().st_mtime)
-    for outdated in by_age[KEPT:]:
-        outdated.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        draft = kept.with_name(f".{kept.name}.{os.getpid()}")
+        draft.write_text(json.dumps(values))
+        draft.replace(kept)
+        by_age = sorted(kept.parent.glob("*.json"), key=lambda path: -path.stat().st_mtime)
+        for outdated in by_age[KEPT:]:
+            outdated.unlink(missing_ok=True)
 
 
 def install_crds(api: Api, crds: Iterable[Crd], *, timeout: float = 60) -> None:

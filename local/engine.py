@@ -37,7 +37,11 @@ def engine_environment(
         if not name.startswith("PULUMI_") and name not in {"KUBECONFIG", "PYTHONPATH", "PYTHONHOME"}
     }
     kept |= toolbox.variables(kept)
+    # The plane and the engine are on this machine: Go knows that no proxy leads there, Python's clients must be told.
+    direct = ",".join(filter(None, [kept.get("NO_PROXY") or kept.get("no_proxy"), "127.0.0.1,localhost"]))
     return kept | {
+        "NO_PROXY": direct,
+        "no_proxy": direct,
         "PATH": os.pathsep.join([str(virtualenv / "bin"), kept["PATH"]]),
         "VIRTUAL_ENV": str(virtualenv),
         "KUBECONFIG": str(kubeconfig),

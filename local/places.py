@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from local.toolchain.cache import cache_root
+
 APP = "serving-stack"
 
 
 def cache_folder() -> Path:
-    """Return the per-user folder for what can be made again."""
-    return _xdg("XDG_CACHE_HOME", ".cache") / APP
+    """Return the per-user folder for what can be made again: the toolchain's, wherever that was put."""
+    return cache_root(os.environ)
 
 
 def planes_folder() -> Path:

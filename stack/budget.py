@@ -1,6 +1,8 @@
 """What the stack requests, part by part: the node budget.
 
 The EPP is in it (*Scaling and Upgrades*, "EPP resources"): what it requests is missing on its node for model servers.
+Pods that a change adds before it removes any are told apart: they need their requests for a while only, but without
+room for them the change does not end.
 """
 
 from __future__ import annotations
@@ -28,7 +30,14 @@ def budget_line(part: str, manifest: Manifest, devices: DevicesPlan | None) -> B
         memory_bytes=ceil(_pod_request(pod, "memory")),
         accelerators=0 if devices is None else devices.accelerators,
         nics=0 if devices is None else devices.nics,
+        surge=_surge(manifest["spec"]),
     )
+
+
+def _surge(spec: Mapping[str, Any]) -> int:
+    """Kubernetes rounds a percentage up (API reference, RollingUpdateDeployment)."""
+    surge: int | str = spec.get("strategy", {}).get("rollingUpdate", {}).get("maxSurge", 0)
+    return surge if isinstance(surge, int) else ceil(spec["replicas"] * int(surge.rstrip("%")) / 100)
 
 
 def sum_budget(lines: Iterable[BudgetLine]) -> BudgetPlan:
@@ -48,6 +57,7 @@ def _add(one: BudgetLine, other: BudgetLine) -> BudgetLine:
         memory_bytes=one.memory_bytes,
         accelerators=one.accelerators,
         nics=one.nics,
+        surge=one.surge + other.surge,
     )
 
 

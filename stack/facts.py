@@ -8,8 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stack.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+class FactsError(ConfigError):
+    """What the cluster holds stands in the way of the plan, in previews and updates. Carries every reason."""
+
+    def __str__(self) -> str:
+        return "\n".join(["The cluster stands in the way:", *(f"  {problem}" for problem in self.problems)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +33,32 @@ class AnchorFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadFacts:
-    """A live role workload of this release: which nodePlacement entry it is, and on whose behalf it runs."""
+    """A live role workload of this release: which nodePlacement entry it is, and on whose behalf it runs.
+
+    Attributes:
+        replicas: Pods it asks for.
+        owner_uid: uid of the topology anchor it was made under; None when it has no owner.
+    """
 
     name: str
     role: str
     entry: int | None = None
     node: str | None = None
+    replicas: int = 1
     owner_uid: str | None = None
+    is_terminating: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimFacts:
+    """A live PersistentVolumeClaim.
+
+    Attributes:
+        instance: value of its instance label, the release it belongs to; None without that label.
+    """
+
+    name: str
+    instance: str | None = None
     is_terminating: bool = False
 
 
@@ -39,17 +67,20 @@ class ClusterFacts:
     """The cluster as this run saw it.
 
     Attributes:
-        claims: names of the PersistentVolumeClaims in the namespace; None when they could not be listed.
+        claims: PersistentVolumeClaims of the namespace by name, of whatever release; None when they could not be
+            listed.
         anchor_is_known: whether it could be found out if there is an anchor.
         anchor: the topology anchor, None when there is none (or it is unknown).
         workloads: live role workloads by name; None when they could not be listed.
+        live_topologies: topology keys of this release's Pods that are not over; None when they could not be listed.
         unknown: what could not be read, with the reason, for the operator.
     """
 
-    claims: frozenset[str] | None = None
+    claims: Mapping[str, ClaimFacts] | None = None
     anchor_is_known: bool = False
     anchor: AnchorFacts | None = None
     workloads: Mapping[str, WorkloadFacts] | None = None
+    live_topologies: frozenset[str] | None = None
     unknown: tuple[str, ...] = field(default=())
 
 

@@ -39,7 +39,9 @@ OURS: Mapping[str, str] = {
 }
 SKIP_AWAIT: Mapping[str, str] = {"pulumi.com/skipAwait": "true"}
 WAIT_FOR_UID: Mapping[str, str] = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
-"""True at once: our own hook decides when a role is rolled out, but deletion is awaited, unlike with skipAwait."""
+"""True at once: the program decides when a role is rolled out, but deletion is awaited, unlike with skipAwait."""
+WAIT_FOR_ONE_READY: Mapping[str, str] = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
+"""True as soon as one Pod is Ready: Kubernetes leaves the field out at 0, and no value means that any will do."""
 
 ROLE_LABEL_VALUES: Mapping[str, str] = {
     "prefill": "prefill",

@@ -32,6 +32,9 @@ SLACK_SECONDS = 300
 USER, GROUP = 2000, 0  # "Pod spec requirements": the image declares user 2000
 FS_GROUP = 2000
 
+RAISE_MEMLOCK = "ulimit -l unlimited"
+"""What a privileged root may do where the node's container runtime limits locked memory."""
+
 RDMA_CHECK = """\
 set -eu
 if [ "$(ulimit -l)" != unlimited ]; then
@@ -58,6 +61,8 @@ done
 
 A Pod without a usable port or with limited memlock must fail before it loads weights.
 """
+RDMA_CHECK_PRIVILEGED = f"{RAISE_MEMLOCK} 2>/dev/null || :\n{RDMA_CHECK}"
+"""Raises memlock first, as the model server will; where that fails, the check says so."""
 
 
 def image_reference(repository: str, tag: str | None, digest: str | None) -> str:
@@ -240,9 +245,9 @@ def _pod_spec(
     }
     init: list[dict[str, Any]] = []
     if config.devices.rdma.enabled:
-        init.append(_rdma_container(config, recipe, devices))
+        init.append(_rdma_container(config, recipe, devices, overrides))
     if placement.role == "decode" and topology.is_disaggregated:
-        init.append(_proxy_container(config, serve))
+        init.append(_proxy_container(config, serve, overrides))
     if init:
         spec["initContainers"] = init
     if devices.template_name is not None:
@@ -292,7 +297,10 @@ def pod_security(overrides: PodOverrideConfig) -> dict[str, Any]:
 
 
 def container_security(overrides: PodOverrideConfig | None = None) -> dict[str, Any]:
-    """Security context of a container (*Pod spec requirements*), with the role's overrides for the model server's."""
+    """Security context of a container (*Pod spec requirements*), with the role's overrides.
+
+    The overrides are for the model server, and for the check before it, which must find what the model server will.
+    """
     return {
         "runAsNonRoot": True,
         "allowPrivilegeEscalation": False,
@@ -301,6 +309,24 @@ def container_security(overrides: PodOverrideConfig | None = None) -> dict[str, 
         "seccompProfile": {"type": "RuntimeDefault"},
         **(overrides.security_context if overrides is not None else {}),
     }
+
+
+def proxy_security(overrides: PodOverrideConfig) -> dict[str, Any]:
+    """Security context of the routing proxy: no override reaches it, so in a Pod of root it has the stack's user."""
+    security = container_security()
+    return security | {"runAsUser": USER} if pod_security(overrides)["runAsUser"] == 0 else security
+
+
+def raises_memlock(config: StackConfig, overrides: PodOverrideConfig) -> bool:
+    """Whether a role raises its limit of locked memory itself: with RDMA, which pins buffers, and privileged."""
+    return config.devices.rdma.enabled and overrides.security_context.get("privileged") is True
+
+
+def _command(config: StackConfig, role: Role) -> list[str]:
+    if not raises_memlock(config, config.modelserver.pod_overrides.of(role)):
+        return list(COMMAND)
+    # The container's args follow as the shell's; its own $0 stands before them.
+    return ["/bin/sh", "-c", f'{RAISE_MEMLOCK} && exec {" ".join(COMMAND)} "$@"', COMMAND[0]]
 
 
 def modelserver_resources(config: StackConfig, recipe: Recipe, role: Role) -> dict[str, dict[str, str]]:
@@ -330,7 +356,7 @@ def _server_container(
     return {
         "name": "modelserver",
         "image": modelserver_image(config, recipe),
-        "command": list(COMMAND),
+        "command": _command(config, placement.role),
         "args": [serve.model_argument, "--config", f"{CONFIG_DIR}/{CONFIG_FILE}", *serve.extra_args],
         "env": [dict(entry) for entry in serve.env],
         "ports": [
@@ -369,7 +395,7 @@ def decide_proxy(config: StackConfig, serve: RoleServe) -> ProxyDecisions:
     )
 
 
-def _proxy_container(config: StackConfig, serve: RoleServe) -> dict[str, Any]:
+def _proxy_container(config: StackConfig, serve: RoleServe, overrides: PodOverrideConfig) -> dict[str, Any]:
     """A native sidecar: it runs before the engine starts and until after it has stopped, so that streams can end."""
     proxy = config.routing.proxy
     rendered = render_proxy(decide_proxy(config, serve))
@@ -383,7 +409,7 @@ def _proxy_container(config: StackConfig, serve: RoleServe) -> dict[str, Any]:
         "args": list(rendered.args),
         "restartPolicy": "Always",
         "ports": _ports("http", rendered.ports),
-        "securityContext": container_security(),
+        "securityContext": proxy_security(overrides),
     }
     if resources := canonical_resources(proxy.resources):
         container["resources"] = resources
@@ -395,7 +421,9 @@ def _proxy_container(config: StackConfig, serve: RoleServe) -> dict[str, Any]:
     return container
 
 
-def _rdma_container(config: StackConfig, recipe: Recipe, devices: DevicesPlan) -> dict[str, Any]:
+def _rdma_container(
+    config: StackConfig, recipe: Recipe, devices: DevicesPlan, overrides: PodOverrideConfig
+) -> dict[str, Any]:
     needed = 1 if devices.nics is None else devices.nics
     # Limits as well: without them the Pod would lose the Guaranteed class, and with it its exclusive CPUs.
     amounts = {"cpu": "100m", "memory": "64Mi"}
@@ -407,11 +435,11 @@ def _rdma_container(config: StackConfig, recipe: Recipe, devices: DevicesPlan) -
     return {
         "name": "rdma-discovery",
         "image": modelserver_image(config, recipe),
-        "command": ["/bin/sh", "-c", RDMA_CHECK],
+        "command": ["/bin/sh", "-c", RDMA_CHECK_PRIVILEGED if raises_memlock(config, overrides) else RDMA_CHECK],
         "env": [
             {"name": "RDMA_DISCOVERY_TIMEOUT_SECONDS", "value": str(config.devices.rdma.discovery_timeout_seconds)},
             {"name": "RDMA_PORTS_NEEDED", "value": str(needed)},
         ],
         "resources": resources,
-        "securityContext": container_security(),
+        "securityContext": container_security(overrides),
     }

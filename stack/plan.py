@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stack.applied import apply_defaults
 from stack.budget import budget_line, sum_budget
 from stack.contributions import trace_contributions
 from stack.devices import plan_devices
+from stack.errors import in_order
+from stack.facts import FactsError
 from stack.gateway import endpoint, gateway_name, plan_gateway
 from stack.modelserver import SLACK_SECONDS, plan_serve_config, plan_service_account, plan_workload
 from stack.monitoring import plan_monitoring
 from stack.planned import ModelServerPlan, ProviderPlan, StackPlan
 from stack.router import plan_router
 from stack.serve import plan_serve
-from stack.storage import plan_volumes
+from stack.storage import plan_volumes, refuse_claims, warn_of_claims
 from stack.topology import place, plan_topology
 
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
     Args:
         accepted: a configuration that every rule accepts, with its recipe.
         facts: what the cluster holds; unknown facts lead to a plan that says what it could not settle.
+
+    Raises:
+        FactsError: what the cluster holds forbids it.
     """
     config, recipe = accepted.config, accepted.recipe
     model = config.modelserver.model or recipe.model
@@ -62,6 +68,9 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
     )
     router = plan_router(config, recipe, serves, is_disaggregated=topology.is_disaggregated)
     volumes = plan_volumes(config, roles, facts)
+    unsettled = () if topology.unknown is None else (topology.unknown,)
+    if refused := refuse_claims(config, volumes, facts):
+        raise FactsError((*refused, *unsettled))
     budget = sum_budget(
         [
             *(budget_line(workload.role, workload.object.manifest, devices) for workload in workloads),
@@ -90,8 +99,14 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
             topology=topology,
         ),
         budget=budget,
-        warnings=tuple(map(str, accepted.warnings)),
-        applied=config.model_dump(by_alias=True, mode="json"),
+        warnings=tuple(
+            map(
+                str,
+                in_order((*accepted.warnings, *unsettled, *topology.warnings, *warn_of_claims(config, volumes, facts))),
+            )
+        ),
+        refusal=str(topology.unknown) if topology.unknown is not None else None,
+        applied=apply_defaults(config, recipe, serves),
         outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget)),
     )
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stack.errors import Problem
+
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON-shaped data: `apiVersion`, `kind`, `metadata`, and its body."""
 
@@ -91,6 +93,8 @@ class TopologyPlan:
         anchor: the ConfigMap that holds the key and owns the workloads.
         unknown: why the key could not be settled (previews go on with a guess, updates must stop); None when it is
             certain.
+        dropped: live workloads that keep their devices until the others have grown.
+        warnings: what the operator should know before this change.
     """
 
     mode: str
@@ -99,7 +103,9 @@ class TopologyPlan:
     generation: int
     anchor: ObjectPlan
     leave_seconds: int
-    unknown: str | None = None
+    unknown: Problem | None = None
+    dropped: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,7 @@ class BudgetLine:
     Attributes:
         part: `prefill`, `decode`, `aggregated` or `epp`.
         pods: number of Pods.
+        surge: Pods more, each with the same requests, while they are exchanged for new ones.
         cpu_millis: requested CPU of one Pod in 1/1000 cores.
         memory_bytes: requested memory of one Pod in bytes.
         accelerators: NPUs or GPUs of one Pod; None when a template of the operator decides.
@@ -139,6 +146,7 @@ class BudgetLine:
     memory_bytes: int
     accelerators: int | None
     nics: int | None
+    surge: int = 0
 
     def __str__(self) -> str:
         text = f"{self.part}: {self.pods} x {self.cpu_millis / 1000:g} CPU, {self.memory_bytes / 2**30:g}Gi"
@@ -146,7 +154,7 @@ class BudgetLine:
             text += (
                 f", {what}s by template" if count is None else f", {count} {what}{'s' * (count > 1)}" if count else ""
             )
-        return text
+        return f"{text} (and {self.surge} more while it rolls)" if self.surge else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,11 +179,13 @@ class StackPlan:
     """Everything that `pulumi up` will ask for, decided.
 
     Attributes:
-        applied: the config with all defaults filled in, as an operator would write it (what `helm get values` shows).
+        applied: every block of the stack file with all defaults filled in, as an operator would write it (what
+            `helm get values --all` shows). See `stack.applied`.
         claims: objects that hand out devices (a managed claim template), before the workloads that name them.
         volumes: PersistentVolumeClaims, kept whatever happens to the stack.
         router: EPP and pool; gateway: Gateway, route and what class they need; monitoring: scrape objects.
-        warnings: legal but surprising settings.
+        warnings: legal but surprising settings, and what could not be found out.
+        refusal: why an update must not go on with this plan, which a preview shows all the same; None when it may.
         outputs: plain stack outputs.
     """
 
@@ -190,6 +200,7 @@ class StackPlan:
     modelserver: ModelServerPlan
     budget: BudgetPlan
     warnings: tuple[str, ...] = ()
+    refusal: str | None = None
     applied: Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

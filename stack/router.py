@@ -81,8 +81,6 @@ def decide_epp(
         else None,
         block_size=recipe.block_size,
         max_prefix_tokens=recipe.max_model_len,
-        # Without monitoring nobody is given the right to ask, and the EPP no right to check who asks.
-        has_metrics_auth=config.monitoring.enabled,
         extra_args=epp.extra_args,
     )
 
@@ -146,7 +144,8 @@ def _access(config: StackConfig) -> list[ObjectPlan]:
     ):
         planned += _grant(logical, "Role", _meta(config, name), rules, config)
     if config.monitoring.enabled:
-        # The EPP checks the bearer token of who reads its metrics.
+        # The EPP always asks for a bearer token, so that monitoring changes nothing in its Pod; it may check one, and
+        # somebody is given the right to read, only here.
         planned += _grant(
             "epp-token-review",
             "ClusterRole",
@@ -300,12 +299,18 @@ def _deployment(config: StackConfig, rendered: EppRendering) -> ObjectPlan:
         manifest={
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": _meta(config, names.epp(config.release)),
+            "metadata": _meta(
+                config,
+                names.epp(config.release),
+                # Of several the leader alone is Ready (GAIE v1.5.0, cmd/epp/runner/health.go; llm-d likewise), and the
+                # provider would wait for all until it gives up.
+                annotations=labels.WAIT_FOR_ONE_READY if epp.replicas > 1 else None,
+            ),
             "spec": {
                 "replicas": epp.replicas,
                 "selector": {"matchLabels": selector},
-                # One EPP: the new one is Ready before the old one leaves. Several elect a leader, and two sets of them
-                # would not agree.
+                # One EPP: the new one is Ready before the old one leaves. Several elect a leader, and a new one would
+                # stand by, not Ready, for as long as an old one leads (ADR 0014).
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
                 if epp.replicas == 1
                 else {"type": "Recreate"},

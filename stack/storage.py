@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stack import labels, names
+from stack.errors import Problem, show
 from stack.planned import ObjectPlan, VolumePlan
 from stack.scalars import canonical
 from stack.serve import CONFIG_DIR
@@ -125,6 +126,62 @@ def _claim(
         import_id=f"{config.namespace}/{name}" if name in (facts.claims or ()) else None,
         ignored=IGNORED,
     )
+
+
+def refuse_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: ClusterFacts) -> tuple[Problem, ...]:
+    """Claims in the cluster that can't be taken over: one that goes, and one that may be somebody else's."""
+    problems: list[Problem] = []
+    for volume in volumes:
+        name = volume.object.name
+        live = (facts.claims or {}).get(name)
+        if live is None:
+            continue
+        kubectl = f"kubectl -n {config.namespace}"
+        if live.is_terminating:
+            problems.append(
+                Problem(
+                    key=_key(config, volume),
+                    value=show(name),
+                    why="this claim is being deleted, and what it holds goes with it",
+                    fix=f"Stop the Pods that still use it (`{kubectl} describe pvc {name}` names them), wait until "
+                    f"`{kubectl} get pvc {name}` finds it no more, then run it again",
+                )
+            )
+        elif live.instance != config.release:
+            label = f"{labels.INSTANCE}={config.release}"
+            found = "no such label" if live.instance is None else f"`{live.instance}` there"
+            overwrite = "" if live.instance is None else " --overwrite"
+            problems.append(
+                Problem(
+                    key=_key(config, volume),
+                    value=show(name),
+                    why=f"a claim of this name exists without the label {label} of this release (it has {found}), so "
+                    "it may be somebody else's",
+                    fix=f"To take it over with what it holds, label it: `{kubectl} label pvc {name} {label}"
+                    f"{overwrite}`. Otherwise choose another release or namespace",
+                )
+            )
+    return tuple(problems)
+
+
+def warn_of_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: ClusterFacts) -> tuple[Problem, ...]:
+    """What a preview can't show when the claims are not known."""
+    if facts.claims is not None or not volumes:
+        return ()
+    return (
+        Problem(
+            key="storage",
+            value="",
+            why=f"the volumes of namespace {config.namespace} could not be looked up, so a preview may show `create` "
+            "for one that is there and is taken over",
+            fix="Give access to the cluster and the right to list PersistentVolumeClaims there",
+        ),
+    )
+
+
+def _key(config: StackConfig, volume: VolumePlan) -> str:
+    is_model = volume.object.name == names.model_cache(config.release)
+    return "storage.model" if is_model else "storage.compileCache"
 
 
 def plan_mounts(config: StackConfig, recipe: Recipe, role: Role, serve_config_map: str) -> tuple[MountPlan, ...]:

@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stack import labels, names
+from stack.errors import Problem
 from stack.planned import ObjectPlan, TopologyPlan
 from stack.scalars import ROLES, Role
 
 if TYPE_CHECKING:
     from stack.config.root import StackConfig
-    from stack.facts import ClusterFacts
+    from stack.facts import ClusterFacts, WorkloadFacts
 
 WORKLOAD_KIND = "Deployment"
+UNKNOWN_TOPOLOGY = "topology unknown"
+"""Stands where a problem has its key: no single key is to blame."""
 WARNING = (
     "Every model server of this release is owned by this object: deleting it takes them all down. It is replaced by "
     "`pulumi up` when devices must be free before new Pods ask for them."
@@ -81,23 +84,24 @@ def plan_topology(
     leave_seconds: int,
     facts: ClusterFacts,
 ) -> TopologyPlan:
-    """Settle the key; a reassignment of a running nodePlacement entry raises the generation."""
+    """Settle the key; a reassignment of a running nodePlacement entry raises the generation.
+
+    While an earlier change is under way nothing is settled: what goes takes its Pods along, whatever is changed in it
+    meanwhile, and an update would end well with nothing running.
+    """
     mode = "nodePlacement" if config.modelserver.node_placement else "replicas"
     is_disaggregated = all(p.role != "aggregated" for p in placements)
 
     def key_of(generation: int) -> str:
         return topology_key(mode=mode, is_disaggregated=is_disaggregated, model=model, generation=generation)
 
-    generation, unknown = 1, None
+    generation, unknown = 1, _under_way(config, facts)
     if mode == "nodePlacement":
-        if not facts.anchor_is_known or (facts.anchor is not None and facts.workloads is None):
-            unknown = (
-                "the generation of nodePlacement is kept in the cluster and could not be read, so it is not known "
-                "whether this change reassigns nodes"
-            )
-        elif facts.anchor is not None and facts.anchor.key == key_of(facts.anchor.generation):
+        unknown = unknown or _generation_unknown(config, facts)
+        if facts.anchor is not None and facts.anchor.key == key_of(facts.anchor.generation):
             generation = facts.anchor.generation + (1 if _reassigns(placements, facts) else 0)
     key = key_of(generation)
+    dropped = _dropped_late(config, placements, facts, key) if unknown is None else []
     anchor = ObjectPlan(
         logical_name="topology",
         manifest={
@@ -121,7 +125,97 @@ def plan_topology(
         anchor=anchor,
         leave_seconds=leave_seconds,
         unknown=unknown,
+        dropped=tuple(sorted(workload.name for workload in dropped)),
+        warnings=tuple(_warn_of_drop(config, workload, placements, facts) for workload in dropped),
     )
+
+
+def _under_way(config: StackConfig, facts: ClusterFacts) -> Problem | None:
+    """An anchor or workload that goes, or a workload made under another anchor than the live one, which goes next.
+
+    A workload without any owner is none of these: garbage collection leaves it alone, and an update gives it its owner.
+    """
+    going: list[str] = []
+    if facts.anchor is not None and facts.anchor.is_terminating:
+        going.append(f"ConfigMap {names.topology_anchor(config.release)}")
+    owner = facts.anchor.uid if facts.anchor is not None else None
+    for name, live in sorted((facts.workloads or {}).items()):
+        is_orphaned = facts.anchor_is_known and live.owner_uid not in {None, owner}
+        if live.is_terminating or is_orphaned:
+            going.append(f"{WORKLOAD_KIND} {name}")
+    if not going:
+        return None
+    return Problem(
+        key=UNKNOWN_TOPOLOGY,
+        value="",
+        why="an earlier change is still under way",
+        fix=f"Wait until {_join(going)} {'is' if len(going) == 1 else 'are'} gone, then run `pulumi up` again",
+    )
+
+
+def _generation_unknown(config: StackConfig, facts: ClusterFacts) -> Problem | None:
+    """Why the generation can't be told: something could not be read, or Pods outlived the anchor that had it."""
+    is_read = facts.anchor_is_known and facts.workloads is not None
+    if not is_read or (facts.anchor is None and facts.live_topologies is None):
+        return Problem(
+            key=UNKNOWN_TOPOLOGY,
+            value="",
+            why="the generation of nodePlacement is kept in the cluster and could not be read, so it is not known "
+            "whether this change reassigns nodes",
+            fix="Give access to the cluster and run `pulumi up` again",
+        )
+    if facts.anchor is not None:
+        return None
+    alive = [f"{WORKLOAD_KIND} {name}" for name in sorted(facts.workloads or ())]
+    alive += [f"the Pods of topology {key}" for key in sorted(facts.live_topologies or ())]
+    if not alive:
+        return None
+    return Problem(
+        key=UNKNOWN_TOPOLOGY,
+        value="",
+        why=f"the generation of nodePlacement was kept in ConfigMap {names.topology_anchor(config.release)}, which is "
+        "not there any more",
+        fix=f"Wait until {_join(alive)} are gone (delete the Deployments if nothing else does: `kubectl -n "
+        f"{config.namespace} get deployments,pods -l {labels.INSTANCE}={config.release},{labels.ROLE}`), then run "
+        "`pulumi up` again",
+    )
+
+
+def _dropped_late(
+    config: StackConfig, placements: tuple[Placement, ...], facts: ClusterFacts, key: str
+) -> list[WorkloadFacts]:
+    """Live workloads that go only after another one has grown, because the engine deletes what is dropped last.
+
+    Not when the key changes, since then everything goes first.
+    """
+    if facts.anchor is None or facts.anchor.key != key or not _growing(config, placements, facts):
+        return []
+    planned = {names.workload(config.release, p.role, p.entry) for p in placements}
+    return [live for name, live in sorted((facts.workloads or {}).items()) if name not in planned and live.replicas]
+
+
+def _growing(config: StackConfig, placements: tuple[Placement, ...], facts: ClusterFacts) -> list[str]:
+    """Names of planned workloads that are new or get more Pods."""
+    live = facts.workloads or {}
+    wanted = {names.workload(config.release, p.role, p.entry): p.replicas for p in placements}
+    return [name for name, replicas in wanted.items() if name not in live or live[name].replicas < replicas]
+
+
+def _warn_of_drop(
+    config: StackConfig, dropped: WorkloadFacts, placements: tuple[Placement, ...], facts: ClusterFacts
+) -> Problem:
+    growing = _join(_growing(config, placements, facts))
+    return Problem(
+        key=f"modelserver.replicas.{dropped.role}",
+        value="0",
+        why=f"{dropped.name} is deleted only after {growing} rolled out with more Pods, since an update deletes last "
+        "what it drops; it keeps its devices until then",
+        fix=f"If no devices are spare, set {dropped.role} to 0 in an update of its own first",
+    )
+
+
+def _join(what: list[str]) -> str:
+    return what[0] if len(what) == 1 else f"{', '.join(what[:-1])} and {what[-1]}"
 
 
 def _reassigns(placements: tuple[Placement, ...], facts: ClusterFacts) -> bool:

@@ -23,6 +23,8 @@ SMALLEST: dict[str, Any] = {
     "cluster": {"identifier": "test"},
     "storage": {"model": {"kind": "existingClaim", "existingClaim": "model-store"}},
 }
+EMPTY_CLUSTER = ClusterFacts(claims={}, anchor_is_known=True, workloads={}, live_topologies=frozenset())
+"""A cluster that could be asked, and holds nothing of the stack."""
 
 
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

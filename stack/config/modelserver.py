@@ -193,7 +193,8 @@ class PodOverrideConfig(Strict):
         default_factory=dict[str, JsonValue], description="Merged over the Pod's securityContext, passed on as is."
     )
     security_context: FreeMap = Field(
-        default_factory=dict[str, JsonValue], description="Merged over the engine container's securityContext."
+        default_factory=dict[str, JsonValue],
+        description="Merged over the securityContext of engine and RDMA check; privileged ones raise memlock first.",
     )
 
 

@@ -38,7 +38,7 @@ _RENEW: Final = "The value has been in a file: have its issuer replace it"
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a value under this name is probably secret: `HF_TOKEN`, `api-key`, `dbPassword`; not `MAX_TOKENS`."""
+    """Whether a value under this name is probably secret, as for HF_TOKEN or dbPassword, and not for MAX_TOKENS."""
     words = [word.upper() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", name)]
     if not words or words[-1] in _HARMLESS_ENDINGS:
         return False

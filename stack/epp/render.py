@@ -61,7 +61,6 @@ class EppDecisions:
     custom_config: Mapping[str, str] = field(default_factory=dict[str, str])
     tracing: EppTracing | None = None
     drain_seconds: int | None = None
-    has_metrics_auth: bool = True
     extra_args: tuple[str, ...] = ()
 
 
@@ -187,8 +186,6 @@ def _own_args(decisions: EppDecisions) -> Iterator[str]:
     if decisions.metrics_port != DEFAULT_METRICS_PORT:
         yield f"--metrics-port={decisions.metrics_port}"
     yield f"--tracing={'true' if decisions.tracing else 'false'}"  # on by default in every release
-    if not decisions.has_metrics_auth:
-        yield "--metrics-endpoint-auth=false"
     if decisions.drain_seconds is not None:
         yield f"--drain-timeout={decisions.drain_seconds}s"
 

@@ -11,12 +11,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from stack.config.shape import near_key, written
+from stack.modelserver import container_security, pod_security
 from stack.rules.rule import Finding, Rule, Setting, error, rule, warning
 from stack.scalars import amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from stack.config.modelserver import PodOverrideConfig
     from stack.config.resources import ResourcesConfig
     from stack.recipes import Resources
 
@@ -59,19 +61,8 @@ def are_fields_of_kubernetes(setting: Setting) -> Iterator[Finding]:
         yield from _known(f"{place}.affinity", overrides.affinity, _AFFINITY)
         yield from _known(f"{place}.podSecurityContext", overrides.pod_security_context, _POD_SECURITY)
         yield from _known(f"{place}.securityContext", overrides.security_context, _CONTAINER_SECURITY)
-        for key, context in (
-            ("podSecurityContext", overrides.pod_security_context),
-            ("securityContext", overrides.security_context),
-        ):
-            must_not = context.get("runAsNonRoot", overrides.security_context.get("runAsNonRoot", True))
-            if context.get("runAsUser") == 0 and not isinstance(context.get("runAsUser"), bool) and must_not:
-                yield error(
-                    f"{place}.{key}.runAsUser",
-                    0,
-                    "is root, and the stack sets runAsNonRoot: true, so the container would not start",
-                    fix="Choose another user, or set runAsNonRoot: false in podSecurityContext and securityContext too",
-                )
         security = overrides.security_context
+        yield from _is_no_root_by_mistake(place, overrides)
         if security.get("privileged") is True and security.get("allowPrivilegeEscalation") is not True:
             yield error(
                 f"{place}.securityContext.privileged",
@@ -80,6 +71,25 @@ def are_fields_of_kubernetes(setting: Setting) -> Iterator[Finding]:
                 fix="Remove it, or set allowPrivilegeEscalation: true beside it",
             )
     yield from _known("router.epp.affinity", setting.config.router.epp.affinity, _AFFINITY)
+
+
+def _is_no_root_by_mistake(place: str, overrides: PodOverrideConfig) -> Iterator[Finding]:
+    """Root under runAsNonRoot, which the kubelet refuses; what the container says wins over what the Pod says."""
+    of_pod, of_container = pod_security(overrides), container_security(overrides)
+
+    def in_force(field: str) -> object:
+        value = of_container.get(field)
+        return of_pod.get(field) if value is None else value
+
+    user = in_force("runAsUser")
+    if user == 0 and not isinstance(user, bool) and in_force("runAsNonRoot") is True:
+        key = "podSecurityContext" if of_container.get("runAsUser") is None else "securityContext"
+        yield error(
+            f"{place}.{key}.runAsUser",
+            0,
+            "is root, and the stack sets runAsNonRoot: true, so the container would not start",
+            fix="Choose another user, or set runAsNonRoot: false in podSecurityContext and securityContext too",
+        )
 
 
 def _known(place: str, given: Mapping[str, object], known: tuple[str, ...]) -> Iterator[Finding]:

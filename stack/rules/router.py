@@ -151,6 +151,27 @@ def makes_a_way_in(setting: Setting) -> Iterator[Finding]:
         )
 
 
+def is_spoken_to_as_it_listens(setting: Setting) -> Iterator[Finding]:
+    """TLS at the routing proxy, while the pool tells gateways to speak HTTP and the EPP asks for metrics over HTTP."""
+    config = setting.config
+    if not config.routing.proxy.secure or not setting.is_disaggregated or "decode" not in setting.roles:
+        return
+    if config.gateway.enabled and config.router.inference_pool.create:
+        yield error(
+            "routing.proxy.secure",
+            value=True,
+            why="has decode Pods serve TLS, and pool, route and endpoint picker speak HTTP to them, so nothing answers",
+            fix="Remove it and end TLS at the gateway, or set gateway.enabled: false and bring one that speaks TLS",
+        )
+    else:
+        yield warning(
+            "routing.proxy.secure",
+            value=True,
+            why="has decode Pods serve TLS with a certificate of their own, and the endpoint picker reads HTTP metrics",
+            fix="Have your gateway speak TLS to them, and router.epp.pluginsCustomConfig read their metrics over https",
+        )
+
+
 def fits_the_gateways_names(setting: Setting) -> Iterator[Finding]:
     """Names that a gateway's controller makes: `<gateway>-<class>` (Gateway API, GEP-1762)."""
     gateway = setting.config.gateway
@@ -212,6 +233,7 @@ RULES: tuple[Rule, ...] = (
     rule(configures_in_yaml, "router"),
     rule(picks_from_one_view, "router"),
     rule(makes_a_way_in, "router", "gateway"),
+    rule(is_spoken_to_as_it_listens, "routing", "gateway", "router", "modelserver"),
     rule(fits_the_gateways_names, "release", "gateway"),
     rule(is_scraped_by_somebody, "monitoring"),
 )

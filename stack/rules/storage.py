@@ -33,7 +33,7 @@ _BUILT_IN_PATHS: Final[Mapping[str, str]] = {
     "/tmp": "scratch space",  # noqa: S108
     CONFIG_DIR: "the serve configuration",
 }
-_FIELDS_OF_KIND: Final[Mapping[str, frozenset[str]]] = {
+FIELDS_OF_KIND: Final[Mapping[str, frozenset[str]]] = {
     "pvc": frozenset({"size", "access_modes", "storage_class"}),
     "existingClaim": frozenset({"existing_claim"}),
     "emptyDir": frozenset({"size_limit"}),
@@ -152,7 +152,7 @@ def _missing(key: str, why: str, fix: str = "Write the name of your claim, or ch
 def has_effect(setting: Setting) -> Iterator[Finding]:
     """Keys that mean nothing for the chosen kind."""
     for key, volume in ((_CACHE, setting.config.storage.compile_cache), (_MODEL, setting.config.storage.model)):
-        for kind, fields in _FIELDS_OF_KIND.items():
+        for kind, fields in FIELDS_OF_KIND.items():
             for name in sorted(fields & volume.model_fields_set):
                 if kind != volume.kind and getattr(volume, name) is not None:
                     yield warning(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stack.facts import ClusterFacts
+from stack.facts import ClaimFacts, ClusterFacts
 from tests.builders import plan
 from tests.components.programs import PLANS, whole_stack
 
@@ -158,6 +158,14 @@ def test_workloads_wait_for_devices_and_have_no_other_hook(seen: Recorder, plann
         assert recorded.options["hooks"] == {"before_create": ["rel-devices-free"]}
 
 
+def test_scrape_objects_come_after_the_router(seen: Recorder, planned: StackPlan) -> None:
+    """Among them a token Secret, which Kubernetes deletes while the EPP's ServiceAccount is not there."""
+    router = {f"rel-{o.logical_name}" for o in planned.router}
+    assert "rel-epp-service-account" in router
+    for scrape in planned.monitoring:
+        assert set(seen.named(f"rel-{scrape.logical_name}", scrape.kind).options["dependsOn"]) == router
+
+
 def test_the_endpoint_picker_is_no_workload_of_the_anchor(seen: Recorder) -> None:
     """It routes while the model servers drain."""
     epp = seen.named("rel-epp", "Deployment")
@@ -185,18 +193,19 @@ def test_volumes_are_known_by_namespace_and_name(seen: Recorder) -> None:
     ("claims", "want"),
     [
         (None, {}),
-        (frozenset[str](), {}),
+        ((), {}),
         (
-            frozenset({"rel-compile-cache-decode", "foreign"}),
+            ("rel-compile-cache-decode", "foreign"),
             {"rel-compile-cache-decode": "ns/rel-compile-cache-decode"},
         ),
     ],
     ids=["the claims are not known", "there are none", "one is left from an earlier install"],
 )
 def test_only_claims_that_are_there_are_taken_over(
-    declare: Stage, claims: frozenset[str] | None, want: dict[str, str]
+    declare: Stage, claims: tuple[str, ...] | None, want: dict[str, str]
 ) -> None:
-    seen = declare(whole_stack(plan(ClusterFacts(claims=claims))))
+    known = None if claims is None else {name: ClaimFacts(name=name, instance="rel") for name in claims}
+    seen = declare(whole_stack(plan(ClusterFacts(claims=known))))
     taken = {name_in_cluster(r): r.request.importId for r in seen.objects if r.request.importId}
     assert taken == want
 

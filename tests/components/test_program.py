@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -12,8 +13,8 @@ import pulumi
 import pytest
 
 from cluster.wait import WaitError, Waits
-from stack.facts import NOTHING_READ, AnchorFacts, ClusterFacts, WorkloadFacts
-from tests.builders import SMALLEST, merged, plan
+from stack.facts import NOTHING_READ, AnchorFacts, ClaimFacts, ClusterFacts, WorkloadFacts
+from tests.builders import EMPTY_CLUSTER, SMALLEST, merged, plan
 from tests.components.programs import main_program
 from tests.components.recorder import Recorder
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from tests.components.recorder import Stage
 
-EMPTY_CLUSTER = ClusterFacts(claims=frozenset(), anchor_is_known=True, workloads={})
 SDK_VERSION = version("pulumi-kubernetes")
 
 
@@ -145,7 +145,7 @@ def test_warnings_and_what_is_not_known_are_told_once(
 ) -> None:
     run(facts=ClusterFacts(unknown=("claims: 403 Forbidden",)), router={"epp": {"replicas": 2}})
     assert logged["warn"][0] == "not known: claims: 403 Forbidden"
-    assert [line.partition(" = ")[0] for line in logged["warn"][1:]] == ["router.epp.replicas"]
+    assert [line.split()[0] for line in logged["warn"][1:]] == ["router.epp.replicas", "storage:"]
 
 
 def test_scalar_blocks_arrive_as_text(run: Callable[..., Recorder]) -> None:
@@ -199,11 +199,63 @@ def test_an_encrypted_block_is_refused_without_being_shown(run: Callable[..., Re
     assert caught.value.__suppress_context__, "what it was made from is not printed either"
 
 
-def test_a_topology_that_is_not_known_stops_an_update_and_not_a_preview(run: Callable[..., Recorder]) -> None:
-    placed = {"nodePlacement": [{"role": "prefill", "node": "a"}, {"role": "decode", "node": "b"}]}
-    assert run(preview=True, facts=NOTHING_READ, modelserver=placed).objects
-    with pytest.raises(pulumi.RunError, match="topology unknown"):
-        run(facts=NOTHING_READ, modelserver=placed)
+PLACED = {"nodePlacement": [{"role": "prefill", "node": "a"}, {"role": "decode", "node": "b"}]}
+UNDER_WAY = dataclasses.replace(
+    EMPTY_CLUSTER, anchor=AnchorFacts(key="k", generation=1, uid="1", is_terminating=True), workloads={}
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "modelserver", "want"),
+    [
+        pytest.param(
+            NOTHING_READ,
+            PLACED,
+            "topology unknown: the generation of nodePlacement is kept in the cluster and could not be read, so it is "
+            "not known whether this change reassigns nodes. Give access to the cluster and run `pulumi up` again.",
+            id="nothing could be read",
+        ),
+        pytest.param(
+            UNDER_WAY,
+            {},
+            "topology unknown: an earlier change is still under way. Wait until ConfigMap rel-topology is gone, then "
+            "run `pulumi up` again.",
+            id="an earlier change is under way",
+        ),
+    ],
+)
+def test_a_topology_that_is_not_known_stops_an_update_and_is_told_in_a_preview(
+    run: Callable[..., Recorder],
+    logged: dict[str, list[str]],
+    facts: ClusterFacts,
+    modelserver: dict[str, Any],
+    want: str,
+) -> None:
+    assert run(preview=True, facts=facts, modelserver=modelserver).objects
+    assert want in logged["warn"]
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(facts=facts, modelserver=modelserver, recorder=recorder)
+    assert str(caught.value) == want
+    assert recorder.objects == []
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_a_volume_that_cannot_be_taken_over_stops_even_a_preview(run: Callable[..., Recorder], preview: bool) -> None:
+    claims = {
+        name: ClaimFacts(name=name, is_terminating=True)
+        for name in ("rel-compile-cache-prefill", "rel-compile-cache-decode")
+    }
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(facts=dataclasses.replace(EMPTY_CLUSTER, claims=claims), preview=preview, recorder=recorder)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "The cluster stands in the way:"
+    assert [line.split(":")[0].strip() for line in lines[1:]] == [
+        "storage.compileCache = rel-compile-cache-decode",
+        "storage.compileCache = rel-compile-cache-prefill",
+    ]
+    assert recorder.objects == []
 
 
 def test_a_wait_that_fails_is_told_as_it_is(run: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,12 +277,13 @@ def test_a_reassigned_node_raises_the_generation_the_cluster_knows(run: Callable
 
     first = plan(EMPTY_CLUSTER, modelserver=placed("a", "b"))
     facts = ClusterFacts(
-        claims=frozenset(),
+        claims={},
         anchor_is_known=True,
+        live_topologies=frozenset(),
         anchor=AnchorFacts(key=first.modelserver.topology.key, generation=1, uid="1"),
         workloads={
-            "rel-prefill-0": WorkloadFacts(name="rel-prefill-0", role="prefill", entry=0, node="a"),
-            "rel-decode-1": WorkloadFacts(name="rel-decode-1", role="decode", entry=1, node="b"),
+            "rel-prefill-0": WorkloadFacts(name="rel-prefill-0", role="prefill", entry=0, node="a", owner_uid="1"),
+            "rel-decode-1": WorkloadFacts(name="rel-decode-1", role="decode", entry=1, node="b", owner_uid="1"),
         },
     )
     seen = run(facts=facts, modelserver=placed("a", "c"))

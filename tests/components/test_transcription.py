@@ -87,7 +87,10 @@ def test_every_object_has_a_name_of_its_own_choice(seen: Recorder) -> None:
 
 
 def test_what_is_awaited_and_what_is_not(seen: Recorder, planned: StackPlan) -> None:
-    """Workloads are true at once and awaited by the program, but their deletion is awaited by the provider."""
+    """Workloads are true at once and awaited by the program, but their deletion is awaited by the provider.
+
+    Of several EPPs only one will be Ready, so the provider must not wait for all.
+    """
     roles = {workload.object.name for workload in planned.modelserver.workloads}
     skipping = {r.kind for r in seen.objects if "pulumi.com/skipAwait" in r.inputs["metadata"]["annotations"]}
     assert skipping <= {"Service", "PersistentVolumeClaim"}
@@ -95,7 +98,9 @@ def test_what_is_awaited_and_what_is_not(seen: Recorder, planned: StackPlan) -> 
     for recorded in seen.of("Deployment"):
         annotations = recorded.inputs["metadata"]["annotations"]
         is_role = recorded.inputs["metadata"]["name"] in roles
-        assert ("pulumi.com/waitFor" in annotations) == is_role
+        of_several = recorded.inputs["spec"]["replicas"] > 1
+        want = "{.metadata.uid}" if is_role else "{.status.readyReplicas}" if of_several else None
+        assert annotations.get("pulumi.com/waitFor") == (want and f"jsonpath={want}")
         assert "pulumi.com/deletionPropagationPolicy" not in annotations, "background would not wait for the Pods"
 
 

@@ -13,6 +13,7 @@ from pulumi import automation as auto
 
 from local.api import ApiError, Object
 from local.engine import engine_environment
+from local.waiting import wait_until
 from tests.builders import ROOT, merged, plan_file
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ PROGRAM = ("__main__.py", "stack", "cluster", "components")
 PROVIDER = "4.25.0"
 STACK = "test"
 MODEL_STORE = "model-store"
+CLEAR_SECONDS = 120
 
 
 @dataclass
@@ -40,6 +42,9 @@ class Bench:
     @classmethod
     def make(cls, toolbox: Toolbox, plane: ControlPlane, folder: Path, *, virtualenv: str) -> Bench:
         """A project that runs this checkout's program: links to it beside a stack file of its own."""
+        served = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        if served != plane.server or plane.status().state != "running":
+            raise AssertionError(f"{served} is not the plane this run started")
         folder.mkdir(parents=True)
         for name in PROGRAM:
             (folder / name).symlink_to(ROOT / name)
@@ -123,6 +128,11 @@ class Bench:
     def clear(self) -> None:
         """Leave the plane to the next test: everything of this one lies in its namespace, the state in its folder."""
         self.plane.api.delete(f"/api/v1/namespaces/{self.namespace}")
+        wait_until(
+            lambda: not self.pods() and not self.resource_claims(),
+            timeout=CLEAR_SECONDS,
+            what=f"the Pods and claims of {self.namespace} to go",
+        )
 
     # -- the cluster ------------------------------------------------------------------------------------------------
 

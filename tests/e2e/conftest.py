@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share planes of one module belong to one worker, or each worker would start planes of its own."""
+    for item in items:
+        if "planes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("planes"))
+
+
 @pytest.fixture(scope="session")
 def toolbox() -> Toolbox:
     """Every tool; `make test` has built what was missing before."""
@@ -29,12 +36,14 @@ def toolbox() -> Toolbox:
 
 @pytest.fixture(scope="session")
 def plane_of(toolbox: Toolbox, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], ControlPlane]]:
-    """A running plane of an inventory, one of each for all tests of this worker."""
+    """A running plane of an inventory. Tests are grouped by inventory, so a worker holds one plane at a time."""
     planes: dict[str, ControlPlane] = {}
     with ExitStack() as stack:
 
         def get(inventory: str) -> ControlPlane:
             if inventory not in planes:
+                stack.close()
+                planes.clear()
                 planes[inventory] = stack.enter_context(
                     running_plane(
                         load_inventory(inventory),

@@ -25,6 +25,7 @@ from local.inventory import load_inventory
 from local.inventory.render import INVENTORY_LABEL
 from local.lws import CONFIGURATIONS, LWS_MANAGER, remove_webhooks
 from local.ports import choose_ports
+from local.processes import see_processes
 from local.toolchain import ensure
 from local.tools import PROGRAMS
 from local.waiting import wait_until
@@ -365,7 +366,7 @@ def test_a_drain_never_outlasts_the_grace_period(place: Place) -> None:
 
 
 def test_a_pod_without_a_drain_leaves_at_once(place: Place) -> None:
-    place.create(pod("draining", annotations={DRAIN: "5s"}))
+    place.create(pod("draining", annotations={DRAIN: "1h"}, terminationGracePeriodSeconds=600))
     place.create(pod("quick"))
     place.pods(are_ready(["draining", "quick"]), "both Pods to be Ready")
     for name in ("draining", "quick"):
@@ -688,3 +689,20 @@ def test_a_start_that_is_interrupted_leaves_nothing(number: signal.Signals, fold
         starter.send_signal(number)
         assert starter.wait(SECONDS) != 0
     wait_until(lambda: not processes_of(folder), timeout=SECONDS, what="every process to end")
+
+
+def test_a_component_that_dies_while_the_plane_is_prepared_is_named_and_nothing_is_left(
+    tools: Tools, tmp_path: Path
+) -> None:
+    folder = tmp_path / "plane"
+
+    def kill_the_api_server(said: str) -> None:
+        if said.startswith("preparing inventory"):
+            [server] = [each for each in see_processes(folder).components if each.name == "kube-apiserver"]
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+
+    with pytest.raises(ComponentDiedError) as died:
+        ControlPlane.start(load_inventory("small"), folder, tools=tools, progress=kill_the_api_server)
+    assert died.value.component == "kube-apiserver"
+    assert not see_processes(folder).alive

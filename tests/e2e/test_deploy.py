@@ -28,6 +28,7 @@ def test_stack_dev_comes_up_stays_as_it_is_leaves_only_its_volumes_and_finds_the
 ) -> None:
     bench = bench_of("small")
     bench.write_file(ROOT / "Pulumi.dev.yaml")
+    bench.change(modelserver={"replicas": {"prefill": 2, "decode": 2}})
     assert bench.dry_run_strictly() == {}
     result = bench.up()
 
@@ -39,7 +40,7 @@ def test_stack_dev_comes_up_stays_as_it_is_leaves_only_its_volumes_and_finds_the
     assert set(volumes) == {"rel-compile-cache-prefill", "rel-compile-cache-decode", "rel-model-cache"}
     assert {claim["status"]["phase"] for claim in volumes.values()} == {"Bound"}
     assert result.outputs["names"].value["workloads"] == ["rel-prefill", "rel-decode"]
-    assert result.outputs["config"].value["modelserver"]["replicas"] == {"prefill": 2, "decode": 2, "aggregated": None}
+    assert result.outputs["config"].value["modelserver"]["replicas"] == {"prefill": 2, "decode": 2, "aggregated": 0}
 
     assert bench.preview() == {}, "nothing was changed, so nothing may change"
 

@@ -25,7 +25,13 @@ def test_an_image_that_cannot_be_pulled_is_named_and_the_previous_configuration_
 ) -> None:
     bench = bench_of("small")
     bench.write_file(ROOT / "Pulumi.dev.yaml")
-    bench.change(modelserver={"probes": SHORT, "serveEnv": {"VLLM_ENGINE_READY_TIMEOUT_S": 60}})
+    bench.change(
+        modelserver={
+            "replicas": {"prefill": 2, "decode": 2},
+            "probes": SHORT,
+            "serveEnv": {"VLLM_ENGINE_READY_TIMEOUT_S": 60},
+        }
+    )
     bench.up()
     before = {pod["metadata"]["uid"] for pod in bench.pods()}
 

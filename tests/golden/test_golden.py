@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from cli.stackfile import read_stack_file
-from stack.facts import ClusterFacts
-from tests.builders import ROOT, STACK_FILES
+from tests.builders import EMPTY_CLUSTER, ROOT, STACK_FILES
 from tests.components.programs import main_program
 from tests.components.recorder import keep_pulumi_to_itself, type_of
 
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
+    from stack.facts import ClusterFacts
     from tests.components.recorder import Recorded, Recorder, Stage
 
 HERE = ROOT / "tests" / "golden"
-EMPTY_CLUSTER = ClusterFacts(claims=frozenset(), anchor_is_known=True, workloads={})
 SHOWN = (
     "Pulumi.dev",
     "Pulumi.prod",

@@ -14,10 +14,9 @@ import pytest
 
 from cli.stackfile import read_stack_file
 from local.inventory import inventory_names, load_inventory
-from stack.facts import ClusterFacts
 from stack.plan import plan_stack
 from stack.rules import accept
-from tests.builders import ROOT
+from tests.builders import EMPTY_CLUSTER, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from stack.planned import StackPlan
 
 EXAMPLES = sorted(ROOT.glob("examples/*.yaml"))
-EMPTY_CLUSTER = ClusterFacts(claims=frozenset(), anchor_is_known=True, workloads={})
 COVERED = {
     "agentgateway",
     "aggregated",

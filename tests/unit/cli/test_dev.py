@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -35,7 +37,7 @@ from types import SimpleNamespace
 from cli.dev import Bench
 folder = Path(os.environ["FOLDER"])
 tools = SimpleNamespace(path=folder.joinpath)
-sys.exit(Bench(toolbox=tools, plane=None, environment=dict(os.environ)).pulumi("up", "--yes"))
+sys.exit(Bench(toolbox=tools, plane=None, namespace="llm", environment=dict(os.environ)).pulumi("up", "--yes"))
 """
 
 
@@ -74,7 +76,7 @@ def test_an_interrupted_engine_is_given_the_time_to_release_its_stack(
 def test_without_a_plane_nothing_is_built_to_say_so(
     command: str, code: int, want: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ensure() -> None:
+    def ensure(_names: object) -> None:
         raise AssertionError("tools were asked for")
 
     monkeypatch.setattr(dev, "ensure", ensure)
@@ -87,10 +89,30 @@ def test_without_a_plane_nothing_is_built_to_say_so(
 def test_a_failure_is_shown_as_it_is_though_logs_look_like_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ensure() -> None:
+    def ensure(_names: object) -> None:
         raise LocalError("etcd ended by itself.\n  | [/registry/pods] took too long [bold]")
 
     monkeypatch.setattr(dev, "ensure", ensure)
     result = CliRunner().invoke(app, ["dev", "up"], env={"SERVING_STACK_STATE": str(tmp_path)})
     assert result.exit_code == 1
     assert "| [/registry/pods] took too long [bold]" in result.output
+
+
+def lock(backend: Path, **held: object) -> None:
+    folder = backend / ".pulumi" / "locks" / "organization" / "serving-stack" / "dev"
+    folder.mkdir(parents=True)
+    (folder / "1.json").write_text(json.dumps(held))
+
+
+def test_a_lock_is_taken_away_only_from_a_process_of_this_machine_that_is_gone(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    here = socket.gethostname()
+    lock(tmp_path / "gone", pid=gone.pid, hostname=here)
+    lock(tmp_path / "alive", pid=os.getpid(), hostname=here)
+    lock(tmp_path / "elsewhere", pid=gone.pid, hostname="elsewhere")
+    lock(tmp_path / "odd", pid="x")
+    judged = {
+        case: dev.is_locked_by_the_dead(tmp_path / case) for case in ("gone", "alive", "elsewhere", "odd", "none")
+    }
+    assert judged == {"gone": True, "alive": False, "elsewhere": False, "odd": False, "none": False}

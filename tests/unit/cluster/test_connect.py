@@ -2,84 +2,49 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
 from cluster.connect import Cluster, ClusterError
 from cluster.facts import read_facts
+from tests.builders import merged
+from tests.stand_in import kubeconfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-
-class StandInApiServer(BaseHTTPRequestHandler):
-    """Three ConfigMaps in pages of one, a forbidden path, a path that is not there."""
-
-    def do_GET(self) -> None:  # the base class's name
-        split = urlsplit(self.path)
-        match split.path:
-            case "/api/v1/configmaps":
-                at = int(parse_qs(split.query).get("continue", ["0"])[0])
-                meta = {"continue": str(at + 1)} if at < 2 else {}
-                self.answer(200, {"metadata": meta, "items": [{"metadata": {"name": f"cm-{at}"}}]})
-            case "/forbidden":
-                self.answer(403, {"kind": "Status"})
-            case _:
-                self.answer(404, {"kind": "Status"})
-
-    def answer(self, status: int, body: object) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
-        """Say nothing."""
+    from tests.stand_in import StandIn
 
 
-@pytest.fixture
-def server() -> Iterator[str]:
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), StandInApiServer)
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{httpd.server_port}"
-    httpd.shutdown()
-    thread.join()
-    httpd.server_close()
+def page(name: str, following: str | None = None) -> tuple[int, dict[str, Any]]:
+    meta = {} if following is None else {"continue": following}
+    return 200, {"metadata": meta, "items": [{"metadata": {"name": name}}]}
 
 
-def kubeconfig(folder: Path, server: str) -> Path:
-    path = folder / "kubeconfig"
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "there", "context": {"cluster": "c", "user": "u"}}],
-    }
-    path.write_text(yaml.safe_dump(content))
-    return path
+def test_a_list_is_read_to_its_last_page(api: StandIn) -> None:
+    api.tell("/api/v1/configmaps", page("cm-0", "second"), page("cm-1", "third"), page("cm-2"))
+    with Cluster("test") as cluster:
+        listed = cluster.list("/api/v1/configmaps", labelSelector="a=b")
+    assert [item["metadata"]["name"] for item in listed] == ["cm-0", "cm-1", "cm-2"]
+    assert [query.get("continue") for _, query in api.asked] == [None, "second", "third"]
+    assert {query["labelSelector"] for _, query in api.asked} == {"a=b"}
 
 
-def test_a_list_is_read_to_its_last_page(server: str, tmp_path: Path) -> None:
-    with Cluster("there", kubeconfig=kubeconfig(tmp_path, server)) as cluster:
-        assert [item["metadata"]["name"] for item in cluster.list("/api/v1/configmaps")] == ["cm-0", "cm-1", "cm-2"]
-
-
-def test_what_is_not_there_is_told_from_what_may_not_be_read(server: str, tmp_path: Path) -> None:
-    with Cluster("there", kubeconfig=kubeconfig(tmp_path, server)) as cluster:
+def test_what_is_not_there_is_told_from_what_may_not_be_read(api: StandIn) -> None:
+    api.tell("/forbidden", (403, {"kind": "Status"}))
+    with Cluster("test") as cluster:
         assert cluster.find("/absent") is None
         with pytest.raises(ClusterError, match="403") as refused:
             cluster.find("/forbidden")
         assert refused.value.status == 403
+
+
+def test_an_answer_that_is_no_json_is_no_good_answer(api: StandIn) -> None:
+    api.tell("/version", (200, "<html>log in first</html>"))
+    with Cluster("test") as cluster, pytest.raises(ClusterError, match="no JSON"):
+        cluster.get("/version")
 
 
 def test_an_unknown_context_is_named(tmp_path: Path) -> None:
@@ -87,13 +52,65 @@ def test_an_unknown_context_is_named(tmp_path: Path) -> None:
         Cluster("elsewhere", kubeconfig=kubeconfig(tmp_path, "http://127.0.0.1:1"))
 
 
-@pytest.mark.parametrize(("context", "why"), [("there", "refused"), ("elsewhere", "Invalid kube-config")])
+@pytest.mark.parametrize(("context", "why"), [("test", "refused"), ("elsewhere", "Invalid kube-config")])
 def test_a_cluster_that_cannot_be_asked_makes_every_fact_unknown(
     context: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
     facts = read_facts(context, namespace="ns", release="rel")
     assert (facts.claims, facts.anchor, facts.anchor_is_known, facts.workloads) == (None, None, False, None)
+    assert facts.live_topologies is None
     [reason] = facts.unknown
     assert context in reason
     assert why in reason
+
+
+# --- kubeconfigs that somebody is still writing -----------------------------------------------------------------------
+
+NOTHING: dict[str, Any] = {}
+SECRET = "hush-hush"  # noqa: S105  # nobody's
+WHOLE: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {"token": SECRET}}],
+    "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        pytest.param("", "is empty", id="an empty file"),
+        pytest.param("apiVersion", "malformed", id="a word"),
+        pytest.param("- kind: Config\n", "malformed", id="a list"),
+        pytest.param(f"kind: Config\nusers:\n- user: {{token: {SECRET}\n", "no YAML", id="a bracket that stays open"),
+        pytest.param(f"kind: Config\nusers:\n\t- {SECRET}\n", r"no YAML \(line 3\)", id="a tab"),
+        pytest.param({"contexts": None}, "Expected", id="no contexts"),
+        pytest.param({"contexts": ["test"]}, "Expected", id="a context that is only a name"),
+        pytest.param({"contexts": [{"name": "test", "context": NOTHING}]}, "Expected", id="a context of nothing"),
+        pytest.param(
+            {"clusters": [{"name": "c", "cluster": NOTHING}]}, "names no server", id="a cluster without a server"
+        ),
+        pytest.param({"clusters": [{"name": "c", "cluster": {"server": 7}}]}, "malformed", id="a number for a server"),
+        pytest.param({"clusters": {"c": NOTHING}}, "Expected", id="a map of clusters"),
+        pytest.param({"users": [{"name": "u", "token": SECRET}]}, "Expected", id="a token in the wrong place"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_told_in_one_line_without_its_content(
+    text: str | dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "half-written"
+    path.write_text(text if isinstance(text, str) else yaml.safe_dump(merged(WHOLE, text)))
+    with pytest.raises(ClusterError, match=why) as caught:
+        Cluster("test", kubeconfig=path)
+    assert str(caught.value).startswith("kubeconfig context test: ")
+    assert len(str(caught.value).splitlines()) == 1
+    assert SECRET not in str(caught.value)
+
+
+def test_a_kubeconfig_in_another_encoding_is_malformed(tmp_path: Path) -> None:
+    path = tmp_path / "utf-16"
+    path.write_bytes(yaml.safe_dump(WHOLE).encode("utf-16"))
+    with pytest.raises(ClusterError, match="malformed"):
+        Cluster("test", kubeconfig=path)

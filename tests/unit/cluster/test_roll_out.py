@@ -39,6 +39,13 @@ def test_a_roll_out_is_complete_when_every_pod_is_new_and_available_and_no_other
     assert RollOut.read(live, pods).is_complete is want_complete, sentence
 
 
+def test_a_pod_that_finds_no_node_is_told_from_one_that_crashes() -> None:
+    unschedulable = {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}
+    crashing = {"containerStatuses": [{"name": "modelserver", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
+    assert RollOut.read(deployment(), [pod("a"), pod("b", **unschedulable)]).is_unschedulable
+    assert not RollOut.read(deployment(), [pod("a"), pod("b", **crashing)]).is_unschedulable
+
+
 def test_kubernetes_giving_up_is_told_only_about_the_newest_generation() -> None:
     gave_up = [{"type": "Progressing", "status": "False", "message": "deadline exceeded"}]
     assert RollOut.read(deployment(conditions=gave_up), TWO).gave_up == "deadline exceeded"

@@ -72,7 +72,6 @@ def test_the_newest_llm_d_release_gets_the_arguments_of_its_chart() -> None:
         pytest.param(replace(SPLIT, replicas=2), "--ha-enable-leader-election=true", id="two replicas elect a leader"),
         pytest.param(replace(SPLIT, ext_proc_port=9102), "--grpc-port=9102", id="another ext_proc port"),
         pytest.param(replace(SPLIT, metrics_port=9190), "--metrics-port=9190", id="another metrics port"),
-        pytest.param(replace(SPLIT, has_metrics_auth=False), "--metrics-endpoint-auth=false", id="open metrics"),
         pytest.param(replace(SPLIT, drain_seconds=45), "--drain-timeout=45s", id="a drain of its own"),
         pytest.param(replace(SPLIT, extra_args=("--v=4",)), "--v=4", id="an argument of the operator's"),
         pytest.param(
@@ -112,7 +111,6 @@ def test_every_argument_is_a_flag_of_the_release(decisions: EppDecisions) -> Non
         replicas=2,
         ext_proc_port=1,
         metrics_port=2,
-        has_metrics_auth=False,
         tracing=EppTracing(endpoint="e", sampler="s", sampler_arg="1"),
     )
     assert {split_flag(arg) for arg in render_epp(everything).args} <= release.flags

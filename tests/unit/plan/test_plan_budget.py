@@ -90,6 +90,39 @@ def test_entries_of_one_role_are_one_line() -> None:
     assert [(line.part, line.pods) for line in lines] == [("prefill", 2), ("decode", 3), ("epp", 1)]
 
 
+@pytest.mark.parametrize(
+    ("blocks", "part", "want_surge"),
+    [
+        pytest.param({}, "epp", 1, id="a new EPP comes before the old one goes"),
+        pytest.param({"router": {"epp": {"replicas": 2}}}, "epp", 0, id="several EPPs go first"),
+        pytest.param({}, "decode", 1, id="spare devices for one Pod"),
+        pytest.param(
+            {"modelserver": {"strategy": {"rollingUpdate": {"maxSurge": "30%"}}}},
+            "decode",
+            2,
+            id="30% of 4, rounded up",
+        ),
+        pytest.param({"modelserver": {"strategy": {"type": "Recreate"}}}, "decode", 0, id="Recreate"),
+        pytest.param(
+            {"modelserver": {"nodePlacement": [{"role": "decode", "node": "a"}, {"role": "prefill", "node": "a"}]}},
+            "decode",
+            0,
+            id="entries are recreated",
+        ),
+    ],
+)
+def test_what_a_roll_out_needs_besides_is_told(blocks: dict[str, Any], part: str, want_surge: int) -> None:
+    whole = plan(**blocks)
+    [line] = [line for line in whole.budget.lines if line.part == part]
+    assert line.surge == want_surge
+    assert (f"(and {want_surge} more while it rolls)" in str(line)) == (want_surge > 0)
+    assert str(line) in whole.outputs["budget"]
+
+
+def test_what_a_roll_out_needs_for_a_while_is_in_no_total() -> None:
+    assert plan().budget.total("cpu_millis") == 8 * 40_000 + 4000
+
+
 def test_every_epp_counts() -> None:
     line = plan(router={"epp": {"replicas": 2}}).budget.lines[-1]
     assert (line.part, line.pods) == ("epp", 2)

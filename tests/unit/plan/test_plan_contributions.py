@@ -62,6 +62,7 @@ BASES: dict[str, dict[str, Any]] = {
     },
     "without RDMA": {"devices": {"rdma": {"enabled": False}}},
     "traced": {"tracing": {"enabled": True}},
+    "without a Gateway": {"gateway": {"enabled": False}},
     "empty volumes": {
         "storage": {"compileCache": {"kind": "emptyDir"}, "model": {"kind": "emptyDir", "existingClaim": None}}
     },
@@ -168,6 +169,9 @@ CHANGES: list[Change] = [
     *for_roles("modelserver.podOverrides.{role}.resources.limits", RESOURCES),
     *for_roles("modelserver.podOverrides.{role}.podSecurityContext", {"fsGroup": 1600}),
     *for_roles("modelserver.podOverrides.{role}.securityContext", {"readOnlyRootFilesystem": False}),
+    *for_roles(
+        "modelserver.podOverrides.{role}.securityContext", {"privileged": True, "allowPrivilegeEscalation": True}
+    ),
     Change("modelserver.hfTokenSecret.name", "other", BOTH),
     Change("modelserver.hfTokenSecret.key", "OTHER", BOTH),
     Change("modelserver.hfTokenSecret", None, BOTH),
@@ -238,7 +242,7 @@ CHANGES: list[Change] = [
     Change("routing.proxy.port", 9000, NONE, base="aggregated"),
     Change("routing.proxy.modelServerPort", 9200, DECODE),
     Change("routing.proxy.kvConnector", "mooncake", DECODE),
-    Change("routing.proxy.secure", value=True, want=DECODE),
+    Change("routing.proxy.secure", value=True, want=DECODE, base="without a Gateway"),
     Change("routing.proxy.resources.requests", RESOURCES, DECODE),
     Change("routing.proxy.resources.limits", RESOURCES, DECODE),
     Change("routing.proxy.extraArgs", ["--zap-log-level=4"], DECODE),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,8 @@ from stack.rules import Accepted
 from tests.builders import accepted, container, kinds, plan, planned, pod, template
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from stack.planned import StackPlan
 
 PLACED: dict[str, Any] = {
@@ -185,14 +188,64 @@ def test_pods_run_as_the_images_user_with_a_read_only_root_and_no_capability() -
             }
 
 
-def test_security_overrides_reach_the_engine_of_their_role_and_no_sidecar() -> None:
+def test_security_overrides_reach_the_engine_of_their_role_and_its_check_and_no_sidecar() -> None:
     override = {"podSecurityContext": {"fsGroup": 1600}, "securityContext": {"readOnlyRootFilesystem": False}}
     whole = plan(modelserver={"podOverrides": {"decode": override}})
     spec = pod(whole, "decode")
     assert (spec["securityContext"]["fsGroup"], spec["securityContext"]["runAsUser"]) == (1600, 2000)
     assert container(spec)["securityContext"]["readOnlyRootFilesystem"] is False
+    assert container(spec, "rdma-discovery")["securityContext"] == container(spec)["securityContext"], (
+        "it must find what the engine will find"
+    )
     assert container(spec, "routing-proxy")["securityContext"]["readOnlyRootFilesystem"] is True
     assert pod(whole, "prefill") == pod(plan(), "prefill")
+
+
+def test_in_a_pod_of_root_the_proxy_stays_the_stacks_user() -> None:
+    root = {"runAsUser": 0, "runAsNonRoot": False}
+    override = {"podSecurityContext": root, "securityContext": {"runAsNonRoot": False}}
+    spec = pod(plan(modelserver={"podOverrides": {"decode": override}}), "decode")
+    proxy = container(spec, "routing-proxy")["securityContext"]
+    assert (proxy["runAsUser"], proxy["runAsNonRoot"]) == (2000, True)
+    assert "runAsUser" not in container(pod(plan(), "decode"), "routing-proxy")["securityContext"], "the Pod says it"
+
+
+PRIVILEGED: dict[str, Any] = {
+    "podSecurityContext": {"runAsUser": 0, "runAsNonRoot": False},
+    "securityContext": {"runAsNonRoot": False, "privileged": True, "allowPrivilegeEscalation": True},
+}
+
+
+def test_a_privileged_engine_raises_memlock_and_then_takes_its_arguments_as_any_other(tmp_path: Path) -> None:
+    whole = plan(modelserver={"podOverrides": {"prefill": PRIVILEGED}})
+    server, usual = container(pod(whole, "prefill")), container(pod(plan(), "prefill"))
+    assert server["args"] == usual["args"]
+    program = tmp_path / "vllm"
+    program.write_text('#!/bin/sh\nfor each; do echo "$each"; done\n')
+    program.chmod(0o755)
+    # The shell's own `ulimit` may be refused here, so one takes its place that says what it is asked for.
+    shell, option, script, *rest = server["command"]
+    said = subprocess.run(
+        [shell, option, f'ulimit() {{ echo "ulimit $*"; }}\n{script}', *rest, *server["args"], "two words"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert said.stdout.splitlines() == ["ulimit -l unlimited", "serve", *usual["args"], "two words"]
+
+
+@pytest.mark.parametrize(
+    ("override", "rdma"),
+    [
+        pytest.param({}, {}, id="a user that may not raise it"),
+        pytest.param(PRIVILEGED, {"enabled": False}, id="nothing that pins memory"),
+    ],
+)
+def test_an_engine_is_started_directly_for(override: dict[str, Any], rdma: dict[str, Any]) -> None:
+    whole = plan(modelserver={"podOverrides": {"prefill": override}}, devices={"rdma": rdma})
+    assert container(pod(whole, "prefill"))["command"] == ["vllm", "serve"]
 
 
 def test_the_stack_makes_an_account_without_rights_or_token() -> None:

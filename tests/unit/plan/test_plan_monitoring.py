@@ -129,8 +129,17 @@ def test_labels_of_the_operators_are_on_every_scrape_object_beside_the_release()
             assert (found["release"], found["app.kubernetes.io/instance"]) == ("kube-prometheus", "rel")
 
 
-def test_monitoring_touches_no_model_server() -> None:
+@pytest.mark.parametrize("block", [VICTORIA, PROMETHEUS], ids=["VictoriaMetrics", "Prometheus Operator"])
+def test_monitoring_touches_no_pod(block: dict[str, Any]) -> None:
+    """Of no Deployment, the EPP's included: its requests would be cut off to look at it."""
     before, after = (
-        [w.object.manifest for w in whole.modelserver.workloads] for whole in (plan(), monitored(VICTORIA))
+        {o.name: o.manifest for o in whole.objects() if o.kind == "Deployment"} for whole in (plan(), monitored(block))
     )
     assert before == after
+    assert before.keys() == {"rel-prefill", "rel-decode", "rel-epp"}
+
+
+def test_metrics_of_the_epp_are_never_open_to_everybody() -> None:
+    for whole in (plan(), monitored(VICTORIA)):
+        args = planned(whole, "Deployment", "rel-epp")["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert [arg for arg in args if "auth" in arg] == [], "asking for a token is the EPP's default"

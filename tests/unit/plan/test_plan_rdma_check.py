@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from stack.modelserver import RDMA_CHECK
+from stack.modelserver import RDMA_CHECK, RDMA_CHECK_PRIVILEGED
 from tests.builders import container, environment, plan, pod
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ def port(sysfs: Path, device: str, state: str, number: int = 1) -> Path:
 
 
 def check(
-    sysfs: Path, *, needed: int = 2, timeout: int = 0, before: str = UNLIMITED
+    sysfs: Path, *, needed: int = 2, timeout: int = 0, before: str = UNLIMITED, script: str = RDMA_CHECK
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["/bin/sh", "-c", f"{before}\n{RDMA_CHECK}"],
+        ["/bin/sh", "-c", f"{before}\n{script}"],
         env={
             "PATH": f"{sysfs}/bin:/usr/bin:/bin",
             "SYSFS": str(sysfs),
@@ -99,6 +99,34 @@ def test_limited_memlock_fails_before_any_port_is_looked_at(tmp_path: Path) -> N
     assert found.returncode == 1
     assert "memlock is limited to 64 KiB" in found.stderr
     assert "unlimited memlock" in found.stderr, "says what to do"
+
+
+@pytest.mark.parametrize(
+    ("may_raise", "script", "want_code"),
+    [
+        pytest.param(True, RDMA_CHECK_PRIVILEGED, 0, id="a privileged Pod raises it, as its model server will"),
+        pytest.param(False, RDMA_CHECK_PRIVILEGED, 1, id="a privileged Pod that may not after all"),
+        pytest.param(True, RDMA_CHECK, 1, id="another Pod does not, since its model server will not either"),
+    ],
+)
+def test_where_the_runtime_limits_memlock(tmp_path: Path, may_raise: bool, script: str, want_code: int) -> None:
+    port(tmp_path, "bnxt_re0", "4: ACTIVE")
+    limited = f"""
+    limit=64
+    ulimit() {{
+      [ "$#" -eq 1 ] && {{ echo "$limit"; return; }}
+      {"limit=$2" if may_raise else "return 1"}
+    }}"""
+    found = check(tmp_path, needed=1, before=limited, script=script)
+    assert found.returncode == want_code
+    assert ("memlock is limited to 64 KiB" in found.stderr) == (want_code == 1)
+
+
+def test_only_privileged_roles_raise_memlock_in_the_check() -> None:
+    override = {"securityContext": {"privileged": True, "allowPrivilegeEscalation": True}}
+    whole = plan(modelserver={"podOverrides": {"prefill": override}})
+    scripts = {r: container(pod(whole, r), "rdma-discovery")["command"][2] for r in ("prefill", "decode")}
+    assert scripts == {"prefill": RDMA_CHECK_PRIVILEGED, "decode": RDMA_CHECK}
 
 
 @pytest.mark.parametrize(

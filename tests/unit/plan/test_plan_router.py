@@ -173,6 +173,9 @@ def test_one_epp_is_replaced_by_a_ready_one_and_needs_no_lease() -> None:
     assert epp(whole)["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     assert not [resource for _, resource, _ in rights(whole, "Role", "rel-epp-sa") if resource == "leases"]
     assert "--ha-enable-leader-election=true" not in picker(whole)["args"]
+    assert "pulumi.com/waitFor" not in planned(whole, "Deployment", "rel-epp")["metadata"]["annotations"], (
+        "the provider's own wait asks for more: that the Pod is of the newest template"
+    )
 
 
 def test_several_epps_elect_a_leader_and_are_replaced_together() -> None:
@@ -182,6 +185,13 @@ def test_several_epps_elect_a_leader_and_are_replaced_together() -> None:
     granted = {verb for _, resource, verb in rights(whole, "Role", "rel-epp-sa") if resource == "leases"}
     assert {"get", "create", "update"} <= granted
     assert "--ha-enable-leader-election=true" in picker(whole)["args"]
+
+
+def test_of_several_epps_one_ready_one_is_waited_for() -> None:
+    """The others stand by, not Ready. Any number will do: Kubernetes writes none at 0."""
+    annotations = planned(plan(router={"epp": {"replicas": 2}}), "Deployment", "rel-epp")["metadata"]["annotations"]
+    assert annotations["pulumi.com/waitFor"] == "jsonpath={.status.readyReplicas}"
+    assert annotations["pulumi.com/patchForce"] == "true"
 
 
 def test_the_epps_amounts_are_written_in_the_api_servers_form() -> None:
@@ -257,8 +267,6 @@ def test_only_with_monitoring_the_epp_may_check_who_reads_its_metrics() -> None:
         ("authentication.k8s.io", "tokenreviews", "create"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
     }
-    assert "--metrics-endpoint-auth=false" in picker(plan())["args"]
-    assert "--metrics-endpoint-auth=false" not in picker(plan(monitoring=MONITORED))["args"]
 
 
 def test_the_service_is_not_waited_for_and_speaks_http2_to_the_picker() -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stack.facts import ClusterFacts
-from tests.builders import container, plan, planned, pod
+from stack.facts import AnchorFacts, ClaimFacts, ClusterFacts, FactsError
+from tests.builders import EMPTY_CLUSTER, container, plan, planned, pod
 
 if TYPE_CHECKING:
     from stack.planned import StackPlan
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 
 def claims(whole: StackPlan) -> dict[str, dict[str, Any]]:
     return {volume.object.name: volume.object.manifest["spec"] for volume in whole.volumes}
+
+
+def claim(name: str) -> ClaimFacts:
+    return ClaimFacts(name=name, instance="rel")
+
+
+def holding(*live: ClaimFacts) -> ClusterFacts:
+    """A cluster with these claims."""
+    return dataclasses.replace(EMPTY_CLUSTER, claims={found.name: found for found in live})
 
 
 def volume(whole: StackPlan, name: str, role: str = "prefill") -> dict[str, Any]:
@@ -89,12 +99,12 @@ def test_a_claim_has_what_is_written_in_the_form_the_api_server_keeps() -> None:
     ("facts", "want_imports"),
     [
         pytest.param(
-            ClusterFacts(claims=frozenset({"rel-compile-cache-decode", "unrelated"})),
+            holding(claim("rel-compile-cache-decode"), ClaimFacts(name="unrelated", is_terminating=True)),
             {"rel-compile-cache-prefill": None, "rel-compile-cache-decode": "ns/rel-compile-cache-decode"},
             id="one is there",
         ),
         pytest.param(
-            ClusterFacts(claims=frozenset()),
+            holding(),
             {"rel-compile-cache-prefill": None, "rel-compile-cache-decode": None},
             id="none is there",
         ),
@@ -107,6 +117,79 @@ def test_a_claim_has_what_is_written_in_the_form_the_api_server_keeps() -> None:
 )
 def test_a_claim_is_taken_over_when(facts: ClusterFacts, want_imports: dict[str, str | None]) -> None:
     assert {volume.object.name: volume.import_id for volume in plan(facts).volumes} == want_imports
+
+
+@pytest.mark.parametrize(
+    ("live", "want_value", "want_why", "want_fix"),
+    [
+        pytest.param(
+            ClaimFacts(name="rel-compile-cache-decode", instance="rel", is_terminating=True),
+            "rel-compile-cache-decode",
+            "is being deleted",
+            "kubectl -n ns describe pvc rel-compile-cache-decode",
+            id="it is being deleted",
+        ),
+        pytest.param(
+            ClaimFacts(name="rel-compile-cache-decode"),
+            "rel-compile-cache-decode",
+            "no such label",
+            "`kubectl -n ns label pvc rel-compile-cache-decode app.kubernetes.io/instance=rel`",
+            id="it is nobody's",
+        ),
+        pytest.param(
+            ClaimFacts(name="rel-compile-cache-decode", instance="other"),
+            "rel-compile-cache-decode",
+            "`other` there",
+            "`kubectl -n ns label pvc rel-compile-cache-decode app.kubernetes.io/instance=rel --overwrite`",
+            id="it is another release's",
+        ),
+    ],
+)
+def test_a_claim_is_refused_when(live: ClaimFacts, want_value: str, want_why: str, want_fix: str) -> None:
+    with pytest.raises(FactsError) as caught:
+        plan(holding(live, claim("rel-compile-cache-prefill")))
+    [problem] = caught.value.problems
+    assert (problem.key, problem.value) == ("storage.compileCache", want_value)
+    assert want_why in problem.why
+    assert want_fix in problem.fix
+
+
+def test_everything_the_cluster_forbids_is_told_at_once() -> None:
+    facts = dataclasses.replace(
+        holding(ClaimFacts(name="rel-model-cache"), ClaimFacts(name="rel-compile-cache-prefill")),
+        anchor=AnchorFacts(key="k", generation=1, uid="u", is_terminating=True),
+    )
+    with pytest.raises(FactsError) as caught:
+        plan(facts, storage={"model": {"kind": "pvc", "existingClaim": None}})
+    keys = [problem.key for problem in caught.value.problems]
+    assert keys == ["storage.compileCache", "storage.model", "topology unknown"]
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "The cluster stands in the way:"
+    assert len(lines) == 4
+
+
+def test_claims_that_the_stack_does_not_make_may_be_anybodys() -> None:
+    store = ClaimFacts(name="model-store", is_terminating=True)
+    unused = ClaimFacts(name="rel-compile-cache-aggregated", is_terminating=True)
+    assert plan(holding(store, unused)).volumes
+
+
+@pytest.mark.parametrize(
+    ("kind", "claims", "want_warned"),
+    [
+        pytest.param("pvc", None, True, id="they could not be looked up"),
+        pytest.param("pvc", {}, False, id="there are none"),
+        pytest.param("emptyDir", None, False, id="the stack makes none"),
+    ],
+)
+def test_volumes_that_a_preview_may_show_wrongly_are_warned_of(
+    kind: str, claims: dict[str, ClaimFacts] | None, want_warned: bool
+) -> None:
+    facts = dataclasses.replace(EMPTY_CLUSTER, claims=claims)
+    warnings = plan(facts, storage={"compileCache": {"kind": kind}}).warnings
+    about = [warning for warning in warnings if warning.startswith("storage: the volumes of namespace ns could not be")]
+    assert len(about) == want_warned
+    assert all("may show `create` for one that is there" in warning for warning in about)
 
 
 def test_what_would_replace_a_claim_is_ignored_and_its_size_and_our_annotations_are_not() -> None:

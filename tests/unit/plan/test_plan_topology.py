@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from stack import labels
 from stack.facts import NOTHING_READ, AnchorFacts, ClusterFacts, WorkloadFacts
 from stack.modelserver import SLACK_SECONDS
 from stack.topology import Placement, place, plan_topology, topology_key
-from tests.builders import accepted, plan, template
+from tests.builders import EMPTY_CLUSTER, accepted, plan, template
 
 if TYPE_CHECKING:
     from stack.planned import TopologyPlan
@@ -31,11 +32,16 @@ def placed_key(generation: int) -> str:
 def live(*pairs: Entry, generation: int = 1, key: str | None = None) -> ClusterFacts:
     """A cluster in which this list runs."""
     workloads = {
-        f"rel-{role}-{index}": WorkloadFacts(name=f"rel-{role}-{index}", role=role, entry=index, node=node)
+        f"rel-{role}-{index}": WorkloadFacts(
+            name=f"rel-{role}-{index}", role=role, entry=index, node=node, owner_uid="u"
+        )
         for index, (role, node) in enumerate(pairs)
     }
-    anchor = AnchorFacts(key=key or placed_key(generation), generation=generation, uid="u")
-    return ClusterFacts(claims=frozenset(), anchor_is_known=True, anchor=anchor, workloads=workloads)
+    key = key or placed_key(generation)
+    anchor = AnchorFacts(key=key, generation=generation, uid="u")
+    return dataclasses.replace(
+        EMPTY_CLUSTER, anchor=anchor, workloads=workloads, live_topologies=frozenset({key} if pairs else ())
+    )
 
 
 def topology(facts: ClusterFacts = NOTHING_READ, **modelserver: Any) -> TopologyPlan:
@@ -159,10 +165,7 @@ def test_the_generation_rises_exactly_when_an_index_that_runs_gets_another_role_
 @pytest.mark.parametrize(
     ("facts", "want_generation"),
     [
-        pytest.param(ClusterFacts(anchor_is_known=True), 1, id="a fresh stack"),
-        pytest.param(
-            ClusterFacts(anchor_is_known=True, workloads=None), 1, id="a fresh stack whose workloads cannot be listed"
-        ),
+        pytest.param(EMPTY_CLUSTER, 1, id="a fresh stack"),
         pytest.param(
             live(
                 A,
@@ -195,17 +198,181 @@ def test_a_switch_to_replicas_leaves_generation_1_on_the_anchor() -> None:
 
 
 @pytest.mark.parametrize(
-    "facts",
+    ("facts", "want_fix"),
     [
-        pytest.param(NOTHING_READ, id="nothing could be read"),
+        pytest.param(NOTHING_READ, "Give access", id="nothing could be read"),
         pytest.param(
-            ClusterFacts(anchor_is_known=True, anchor=AnchorFacts(key=placed_key(2), generation=2, uid="u")),
-            id="the anchor is known and the workloads are not",
+            dataclasses.replace(live(A), workloads=None), "Give access", id="the anchor is known, the workloads are not"
+        ),
+        pytest.param(
+            dataclasses.replace(EMPTY_CLUSTER, workloads=None),
+            "Give access",
+            id="there is no anchor, and it is not known whether there are workloads",
+        ),
+        pytest.param(
+            dataclasses.replace(EMPTY_CLUSTER, live_topologies=None),
+            "Give access",
+            id="there is no anchor, and it is not known whether there are Pods",
+        ),
+        pytest.param(
+            dataclasses.replace(EMPTY_CLUSTER, live_topologies=frozenset({"abc"})),
+            "the Pods of topology abc are gone",
+            id="Pods outlived the anchor",
+        ),
+        pytest.param(
+            dataclasses.replace(
+                EMPTY_CLUSTER, workloads={"rel-prefill-0": WorkloadFacts(name="rel-prefill-0", role="prefill", entry=0)}
+            ),
+            "Deployment rel-prefill-0 are gone",
+            id="a workload outlived the anchor, and lost its owner",
         ),
     ],
 )
-def test_with_placed_entries_the_topology_is_unknown_when(facts: ClusterFacts) -> None:
-    assert topology(facts, **entries(A)).unknown is not None
+def test_with_placed_entries_the_topology_is_unknown_when(facts: ClusterFacts, want_fix: str) -> None:
+    unknown = topology(facts, **entries(A)).unknown
+    assert unknown is not None
+    assert unknown.key == "topology unknown"
+    assert want_fix in unknown.fix
+    assert "run `pulumi up` again" in unknown.fix
+
+
+def in_replicas(generation: int = 1, **workloads: WorkloadFacts) -> ClusterFacts:
+    """A cluster with an anchor, and workloads `rel-<role>` under it."""
+    anchor = AnchorFacts(key=topology().key, generation=generation, uid="u")
+    return dataclasses.replace(EMPTY_CLUSTER, anchor=anchor, workloads={live.name: live for live in workloads.values()})
+
+
+def role(name: str, replicas: int = 4, *, owner_uid: str | None = "u") -> WorkloadFacts:
+    return WorkloadFacts(name=f"rel-{name}", role=name, replicas=replicas, owner_uid=owner_uid)
+
+
+WHOLE = in_replicas(prefill=role("prefill"), decode=role("decode"))
+PLACED = live(A, B)
+
+
+def going(facts: ClusterFacts, *, anchor: bool = False, workload: str | None = None) -> ClusterFacts:
+    """The same with something terminating."""
+    assert facts.anchor is not None
+    assert facts.workloads is not None
+    changed = dict(facts.workloads)
+    if workload is not None:
+        changed[workload] = dataclasses.replace(changed[workload], is_terminating=True)
+    return dataclasses.replace(
+        facts, anchor=dataclasses.replace(facts.anchor, is_terminating=anchor), workloads=changed
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "modelserver", "want_gone"),
+    [
+        pytest.param(going(WHOLE, anchor=True), {}, "ConfigMap rel-topology is gone", id="the anchor goes"),
+        pytest.param(going(WHOLE, workload="rel-decode"), {}, "Deployment rel-decode is gone", id="a workload goes"),
+        pytest.param(
+            in_replicas(prefill=role("prefill", owner_uid="earlier"), decode=role("decode")),
+            {},
+            "Deployment rel-prefill is gone",
+            id="a workload is left from an earlier anchor",
+        ),
+        pytest.param(
+            dataclasses.replace(WHOLE, anchor=None),
+            {},
+            "Deployment rel-decode and Deployment rel-prefill are gone",
+            id="somebody deleted the anchor, and its workloads follow",
+        ),
+        pytest.param(
+            going(WHOLE, anchor=True, workload="rel-decode"),
+            {"replicas": {"aggregated": 1}},
+            "ConfigMap rel-topology and Deployment rel-decode are gone",
+            id="the previous topology goes, whatever is wanted now",
+        ),
+        pytest.param(
+            going(PLACED, workload="rel-decode-1"), entries(A, B), "Deployment rel-decode-1 is gone", id="an entry goes"
+        ),
+        pytest.param(
+            dataclasses.replace(going(WHOLE, workload="rel-decode"), anchor=None, anchor_is_known=False),
+            {},
+            "Deployment rel-decode is gone",
+            id="a workload goes, and the anchor is not known",
+        ),
+    ],
+)
+def test_an_earlier_change_is_under_way_when(facts: ClusterFacts, modelserver: dict[str, Any], want_gone: str) -> None:
+    unknown = topology(facts, **modelserver).unknown
+    assert str(unknown) == (
+        f"topology unknown: an earlier change is still under way. Wait until {want_gone}, then run `pulumi up` again."
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "modelserver"),
+    [
+        pytest.param(WHOLE, {}, id="everything is as it was left"),
+        pytest.param(PLACED, entries(A, B), id="everything is as it was left, on nodes"),
+        pytest.param(dataclasses.replace(WHOLE, workloads=None), {}, id="the workloads are not known"),
+        pytest.param(dataclasses.replace(WHOLE, anchor=None, anchor_is_known=False), {}, id="the anchor is not known"),
+        pytest.param(
+            in_replicas(decode=role("decode", owner_uid=None)), {}, id="a workload without owner, which will not go"
+        ),
+        pytest.param(
+            dataclasses.replace(EMPTY_CLUSTER, live_topologies=frozenset({"abc"})),
+            {},
+            id="Pods outlived the anchor, and in replicas mode no generation was lost",
+        ),
+    ],
+)
+def test_nothing_is_under_way_when(facts: ClusterFacts, modelserver: dict[str, Any]) -> None:
+    assert topology(facts, **modelserver).unknown is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "replicas", "want_dropped"),
+    [
+        pytest.param(WHOLE, {"prefill": 0, "decode": 8}, ("rel-prefill",), id="one goes to 0 and the other grows"),
+        pytest.param(WHOLE, {"prefill": 0, "decode": 4}, (), id="one goes to 0 and the other stays"),
+        pytest.param(WHOLE, {"prefill": 0, "decode": 1}, (), id="one goes to 0 and the other shrinks"),
+        pytest.param(WHOLE, {"prefill": 1, "decode": 7}, (), id="one shrinks and the other grows"),
+        pytest.param(
+            in_replicas(prefill=role("prefill")),
+            {"prefill": 0, "decode": 1},
+            ("rel-prefill",),
+            id="one goes to 0 and the other is new",
+        ),
+        pytest.param(WHOLE, {"aggregated": 8}, (), id="another topology, for which everything goes first"),
+        pytest.param(
+            in_replicas(prefill=role("prefill", 0), decode=role("decode")),
+            {"prefill": 0, "decode": 8},
+            (),
+            id="somebody scaled it to 0 by hand, so it holds nothing",
+        ),
+        pytest.param(dataclasses.replace(WHOLE, workloads=None), {"prefill": 0, "decode": 8}, (), id="not known"),
+        pytest.param(
+            going(WHOLE, workload="rel-prefill"), {"prefill": 0, "decode": 8}, (), id="it goes already: under way"
+        ),
+    ],
+)
+def test_a_workload_keeps_its_devices_to_the_end_when(
+    facts: ClusterFacts, replicas: dict[str, int], want_dropped: tuple[str, ...]
+) -> None:
+    found = topology(facts, replicas=replicas)
+    assert found.dropped == want_dropped
+    assert [warning.key for warning in found.warnings] == ["modelserver.replicas.prefill"] * len(want_dropped)
+
+
+def test_a_role_that_goes_while_another_grows_is_warned_of_in_the_plan() -> None:
+    assert (
+        "modelserver.replicas.prefill = 0: rel-prefill is deleted only after rel-decode rolled out with more Pods, "
+        "since an update deletes last what it drops; it keeps its devices until then. "
+        "If no devices are spare, set prefill to 0 in an update of its own first."
+    ) in plan(WHOLE, modelserver={"replicas": {"prefill": 0, "decode": 8}}).warnings
+
+
+def test_an_unknown_topology_is_a_warning_to_a_preview_and_a_refusal_to_an_update() -> None:
+    whole = plan(going(WHOLE, anchor=True))
+    assert whole.refusal is not None
+    assert whole.refusal.startswith("topology unknown: an earlier change is still under way")
+    assert whole.refusal in whole.warnings
+    assert plan(WHOLE).refusal is None
+    assert plan(WHOLE).warnings == ()
 
 
 def test_in_replicas_mode_nothing_has_to_be_read() -> None:

@@ -343,6 +343,25 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
         {"router": {"modelServers": {"targetPorts": [8000, 8001, 8002, 8003, 8004]}}},
         ["router.modelServers.targetPorts"],
     ),
+    (
+        "TLS at the proxy behind a gateway of one's own",
+        {"routing": {"proxy": {"secure": True}}, "gateway": {"enabled": False}},
+        ["routing.proxy.secure"],
+    ),
+    (
+        "TLS at a proxy that aggregated Pods do not have",
+        {
+            "routing": {"proxy": {"secure": True}},
+            "modelserver": {"replicas": {"aggregated": 1}},
+            "devices": {"rdma": {"enabled": False}},
+        },
+        [],
+    ),
+    (
+        "a drain that ends before the grace period",
+        {"modelserver": {"serveArgs": {"common": {"shutdown-timeout": 89}}}},
+        [],
+    ),
     ("gateway keys while it is off", {"gateway": {"enabled": False, "port": 81}}, ["gateway.enabled"]),
     (
         "an account for Prometheus Operator",

@@ -1,0 +1,105 @@
+"""A plain HTTP server in place of an API server: it gives the answers it was told, one after the other."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+Answer = tuple[int, Any]
+"""Status and body: JSON-shaped, or text to be sent as it is."""
+
+
+class StandIn:
+    """What it answers, and what it was asked.
+
+    Attributes:
+        url: where it listens.
+        asked: path and query of every request, in order.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self._answers: dict[str, list[Answer]] = {}
+
+    def tell(self, path: str, *answers: Answer) -> None:
+        """Give these answers to a path, one a request; the last one is given from then on. Others get 404."""
+        self._answers[path] = list(answers)
+
+    def tell_list(self, path: str, *items: Any) -> None:
+        """Answer with a list of one page."""
+        self.tell(path, (200, {"metadata": {}, "items": list(items)}))
+
+    def times_asked(self, path: str) -> int:
+        """How often a path was asked for."""
+        return sum(asked == path for asked, _ in self.asked)
+
+    def query_of(self, path: str) -> dict[str, str]:
+        """The query of the last request for a path."""
+        return next(query for asked, query in reversed(self.asked) if asked == path)
+
+    def answer(self, path: str, query: dict[str, str]) -> Answer:
+        """The next answer to a path."""
+        self.asked.append((path, query))
+        answers = self._answers.get(path, [(404, {"kind": "Status"})])
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    stand_in: ClassVar[StandIn]
+
+    def do_GET(self) -> None:  # the base class's name
+        split = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(split.query).items()}
+        status, body = self.stand_in.answer(split.path, query)
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        if status == 429:
+            self.send_header("Retry-After", "0")  # an API server sends one
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+        """Say nothing."""
+
+
+@contextmanager
+def serve() -> Generator[StandIn]:
+    """A stand-in that listens until the end."""
+    stand_in = StandIn()
+    handler = type("Handler", (_Handler,), {"stand_in": stand_in})
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=lambda: httpd.serve_forever(poll_interval=0.01))
+    thread.start()
+    stand_in.url = f"http://127.0.0.1:{httpd.server_port}"
+    try:
+        yield stand_in
+    finally:
+        httpd.shutdown()
+        thread.join()
+        httpd.server_close()
+
+
+def kubeconfig(folder: Path, server: str, *, context: str = "test") -> Path:
+    """A file with one context that leads to the server."""
+    path = folder / "kubeconfig"
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": context, "context": {"cluster": "c", "user": "u"}}],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
