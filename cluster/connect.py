@@ -10,6 +10,7 @@ import json
 import os
 import re
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 import kubernetes.config
 import yaml
@@ -71,6 +72,8 @@ class Cluster:
             raise ClusterError(f"kubeconfig context {context}: {_why_unusable(error)}") from None
         if not configuration.host:
             raise ClusterError(f"kubeconfig context {context}: its cluster names no server")
+        if _is_loopback(configuration.host):
+            configuration.proxy = None  # no proxy leads to this machine
         configuration.retries = Retry(total=1, backoff_factor=0.2)
         self.context = context
         self._api: Any = ApiClient(configuration)  # it has no types
@@ -145,6 +148,10 @@ def _why_unusable(error: BaseException) -> str:
             return f"the kubeconfig is malformed ({type(error).__name__})"
         case _:
             return re.sub(r"\{.*\}", "{...}", " ".join(str(error).split()))
+
+
+def _is_loopback(server: str) -> bool:
+    return urlsplit(server).hostname in {"127.0.0.1", "::1", "localhost"}
 
 
 def _innermost(error: BaseException) -> str:

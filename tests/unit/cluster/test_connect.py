@@ -114,3 +114,13 @@ def test_a_kubeconfig_in_another_encoding_is_malformed(tmp_path: Path) -> None:
     path.write_bytes(yaml.safe_dump(WHOLE).encode("utf-16"))
     with pytest.raises(ClusterError, match="malformed"):
         Cluster("test", kubeconfig=path)
+
+
+def test_a_cluster_on_this_machine_is_asked_past_any_proxy(api: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:1")
+    for variable in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    api.tell("/version", (200, {"major": "1"}))
+    with Cluster("test") as cluster:
+        assert cluster.get("/version") == {"major": "1"}
