@@ -185,7 +185,7 @@ def up(
     """Build what is missing, start the control plane, deploy, and show what came of it."""
     bench = _opened(start=True)
     _select(bench)
-    if status := bench.pulumi("up", "--yes", *_given(arguments)):
+    if status := bench.pulumi("up", "--yes", "--suppress-outputs", *_given(arguments)):
         _say_what_died(bench)
         raise typer.Exit(status)
     _show(bench)
