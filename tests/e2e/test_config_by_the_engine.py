@@ -113,8 +113,10 @@ def test_both_readers_agree_on_every_bad_file_too_and_stop_at_the_same(engine: E
             ours = None
         try:
             theirs = engine.read(bad.path)
-        except subprocess.CalledProcessError:
+        except subprocess.CalledProcessError as error:
             theirs = None
+            if bad.engine_says is not None and bad.engine_says not in error.stderr:
+                return f"{bad.path.name}: the engine says {error.stderr}"
         if bad.stops_the_engine != (theirs is None):
             return f"{bad.path.name}: marked as stopping the engine: {bad.stops_the_engine}, stopped: {theirs is None}"
         if ours is not None and theirs is not None:

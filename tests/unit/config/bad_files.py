@@ -1,7 +1,7 @@
 """Reads the files of bad input: a stack file, and in comments that begin with `#>` what must be said about it.
 
-`expect` lists every letter by its key, with words that it must contain, the value included. `engine: true` marks what
-Pulumi's own parser stops; our reader of files stops it too, with the message given.
+`expect` lists every letter by its key, with words that it must contain, the value included. `engine` marks what
+Pulumi's own parser stops, with words of the engine's message; our reader of files stops it too, with the letters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ class BadFile:
     path: Path
     text: str
     expected: tuple[Expected, ...]
-    stops_the_engine: bool
+    engine_says: str | None
+
+    @property
+    def stops_the_engine(self) -> bool:
+        return self.engine_says is not None
 
 
 def bad_files() -> list[BadFile]:
@@ -37,4 +41,4 @@ def read_bad_file(path: Path) -> BadFile:
     comments = [line.removeprefix("#>") for line in text.splitlines() if line.startswith("#>")]
     head = yaml.safe_load("\n".join(line.removeprefix(" ") for line in comments))
     expected = tuple(Expected(key=item["key"], words=tuple(item["says"])) for item in head["expect"])
-    return BadFile(path=path, text=text, expected=expected, stops_the_engine=bool(head.get("engine")))
+    return BadFile(path=path, text=text, expected=expected, engine_says=head.get("engine"))
