@@ -29,7 +29,7 @@ from local.crds import PROJECTS
 from local.engine import engine_environment
 from local.errors import LocalError
 from local.inventory import load_inventory
-from local.toolchain import Toolbox, ToolchainError, ensure
+from local.toolchain import Toolbox, ensure
 from local.tools import PROGRAMS
 from stack.errors import ConfigError
 
@@ -253,7 +253,7 @@ def print_env() -> None:
 def _opened(*, start: bool) -> Bench:
     try:
         bench = open_bench(start=start)
-    except (ConfigError, LocalError, ToolchainError, OSError) as error:
+    except (ConfigError, LocalError, OSError) as error:
         raise _fail(error) from None
     if bench is None:
         console.print("The control plane is not running. Start it with `make up`.")

@@ -16,7 +16,7 @@ from stack.modelserver import decide_proxy
 from stack.router import target_ports
 from stack.rules.storage import FIELDS_OF_KIND
 from stack.scalars import ROLES
-from stack.serve import merge_env
+from stack.serve import given_args, merge_env
 from stack.startup import PROBES, probe_numbers
 
 if TYPE_CHECKING:
@@ -75,12 +75,10 @@ def _image(image: ImageConfig, repository: str, tag: str) -> Block:
 def _modelserver(config: StackConfig, recipe: Recipe, serves: Mapping[Role, RoleServe]) -> Block:
     modelserver = config.modelserver
     block = _written(modelserver, but={"strategy"} if modelserver.node_placement else None)
-    removed = set(modelserver.remove_serve_args)
     arguments, environment = block["serveArgs"], block["extraServeEnv"]
     for role in serves:
         # With `false`, which leaves a flag of the recipe out.
-        given = {**recipe.args_for(role), **modelserver.serve_args.common, **modelserver.serve_args.of(role)}
-        arguments[role] = {flag: value for flag, value in sorted(given.items()) if flag not in removed}
+        arguments[role] = dict(sorted(given_args(config, recipe, role).items()))
         environment[role] = dict(sorted(merge_env(config, recipe, role).items()))
     overrides = {role: _only_written(modelserver.pod_overrides.of(role)) for role in ROLES}
     return block | {

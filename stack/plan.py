@@ -105,7 +105,6 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
                 in_order((*accepted.warnings, *unsettled, *topology.warnings, *warn_of_claims(config, volumes, facts))),
             )
         ),
-        refusal=str(topology.unknown) if topology.unknown is not None else None,
         applied=apply_defaults(config, recipe, serves),
         outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget)),
     )

@@ -185,7 +185,6 @@ class StackPlan:
         volumes: PersistentVolumeClaims, kept whatever happens to the stack.
         router: EPP and pool; gateway: Gateway, route and what class they need; monitoring: scrape objects.
         warnings: legal but surprising settings, and what could not be found out.
-        refusal: why an update must not go on with this plan, which a preview shows all the same; None when it may.
         outputs: plain stack outputs.
     """
 
@@ -200,9 +199,14 @@ class StackPlan:
     modelserver: ModelServerPlan
     budget: BudgetPlan
     warnings: tuple[str, ...] = ()
-    refusal: str | None = None
     applied: Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def refusal(self) -> str | None:
+        """Why an update must not go on with this plan, which a preview shows all the same; None when it may."""
+        unknown = self.modelserver.topology.unknown
+        return None if unknown is None else str(unknown)
 
     def objects(self) -> tuple[ObjectPlan, ...]:
         """Every object of the stack in the order of declaration."""

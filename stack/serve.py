@@ -77,12 +77,17 @@ def arg_value(value: Any) -> Any:
     return json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
 
 
-def merge_args(config: StackConfig, recipe: Recipe, role: Role) -> dict[str, Any]:
-    """Serve arguments of a role before anything computed: flag without dashes -> value; `false` leaves a flag out."""
+def given_args(config: StackConfig, recipe: Recipe, role: Role) -> dict[str, Any]:
+    """Serve arguments of a role as given, without those taken out by name; `false` still stands for a flag left out."""
     blocks = config.modelserver.serve_args
     merged = {**recipe.args_for(role), **blocks.common, **blocks.of(role)}
     removed = set(config.modelserver.remove_serve_args)
-    return {flag: value for flag, value in merged.items() if value is not False and flag not in removed}
+    return {flag: value for flag, value in merged.items() if flag not in removed}
+
+
+def merge_args(config: StackConfig, recipe: Recipe, role: Role) -> dict[str, Any]:
+    """Serve arguments of a role before anything computed: flag without dashes -> value; `false` leaves a flag out."""
+    return {flag: value for flag, value in given_args(config, recipe, role).items() if value is not False}
 
 
 def plan_serve(config: StackConfig, recipe: Recipe, role: Role, *, is_disaggregated: bool) -> RoleServe:

@@ -101,7 +101,9 @@ def plan_topology(
         if facts.anchor is not None and facts.anchor.key == key_of(facts.anchor.generation):
             generation = facts.anchor.generation + (1 if _reassigns(placements, facts) else 0)
     key = key_of(generation)
-    dropped = _dropped_late(config, placements, facts, key) if unknown is None else []
+    growing = _growing(config, placements, facts)
+    goes_late = unknown is None and growing and facts.anchor is not None and facts.anchor.key == key
+    dropped = _dropped(config, placements, facts) if goes_late else []
     anchor = ObjectPlan(
         logical_name="topology",
         manifest={
@@ -126,7 +128,7 @@ def plan_topology(
         leave_seconds=leave_seconds,
         unknown=unknown,
         dropped=tuple(sorted(workload.name for workload in dropped)),
-        warnings=tuple(_warn_of_drop(config, workload, placements, facts) for workload in dropped),
+        warnings=tuple(_warn_of_drop(workload, growing) for workload in dropped),
     )
 
 
@@ -145,10 +147,8 @@ def _under_way(config: StackConfig, facts: ClusterFacts) -> Problem | None:
             going.append(f"{WORKLOAD_KIND} {name}")
     if not going:
         return None
-    return Problem(
-        key=UNKNOWN_TOPOLOGY,
-        value="",
-        why="an earlier change is still under way",
+    return _unknown(
+        "an earlier change is still under way",
         fix=f"Wait until {_join(going)} {'is' if len(going) == 1 else 'are'} gone, then run `pulumi up` again",
     )
 
@@ -157,10 +157,8 @@ def _generation_unknown(config: StackConfig, facts: ClusterFacts) -> Problem | N
     """Why the generation can't be told: something could not be read, or Pods outlived the anchor that had it."""
     is_read = facts.anchor_is_known and facts.workloads is not None
     if not is_read or (facts.anchor is None and facts.live_topologies is None):
-        return Problem(
-            key=UNKNOWN_TOPOLOGY,
-            value="",
-            why="the generation of nodePlacement is kept in the cluster and could not be read, so it is not known "
+        return _unknown(
+            "the generation of nodePlacement is kept in the cluster and could not be read, so it is not known "
             "whether this change reassigns nodes",
             fix="Give access to the cluster and run `pulumi up` again",
         )
@@ -170,10 +168,8 @@ def _generation_unknown(config: StackConfig, facts: ClusterFacts) -> Problem | N
     alive += [f"the Pods of topology {key}" for key in sorted(facts.live_topologies or ())]
     if not alive:
         return None
-    return Problem(
-        key=UNKNOWN_TOPOLOGY,
-        value="",
-        why=f"the generation of nodePlacement was kept in ConfigMap {names.topology_anchor(config.release)}, which is "
+    return _unknown(
+        f"the generation of nodePlacement was kept in ConfigMap {names.topology_anchor(config.release)}, which is "
         "not there any more",
         fix=f"Wait until {_join(alive)} are gone (delete the Deployments if nothing else does: `kubectl -n "
         f"{config.namespace} get deployments,pods -l {labels.INSTANCE}={config.release},{labels.ROLE}`), then run "
@@ -181,15 +177,16 @@ def _generation_unknown(config: StackConfig, facts: ClusterFacts) -> Problem | N
     )
 
 
-def _dropped_late(
-    config: StackConfig, placements: tuple[Placement, ...], facts: ClusterFacts, key: str
-) -> list[WorkloadFacts]:
-    """Live workloads that go only after another one has grown, because the engine deletes what is dropped last.
+def _unknown(why: str, *, fix: str) -> Problem:
+    return Problem(key=UNKNOWN_TOPOLOGY, value="", why=why, fix=fix)
 
-    Not when the key changes, since then everything goes first.
+
+def _dropped(config: StackConfig, placements: tuple[Placement, ...], facts: ClusterFacts) -> list[WorkloadFacts]:
+    """Live workloads with Pods that are not planned any more.
+
+    Under the same key they go only after another one has grown, because the engine deletes what is dropped last; when
+    the key changes everything goes first.
     """
-    if facts.anchor is None or facts.anchor.key != key or not _growing(config, placements, facts):
-        return []
     planned = {names.workload(config.release, p.role, p.entry) for p in placements}
     return [live for name, live in sorted((facts.workloads or {}).items()) if name not in planned and live.replicas]
 
@@ -201,15 +198,12 @@ def _growing(config: StackConfig, placements: tuple[Placement, ...], facts: Clus
     return [name for name, replicas in wanted.items() if name not in live or live[name].replicas < replicas]
 
 
-def _warn_of_drop(
-    config: StackConfig, dropped: WorkloadFacts, placements: tuple[Placement, ...], facts: ClusterFacts
-) -> Problem:
-    growing = _join(_growing(config, placements, facts))
+def _warn_of_drop(dropped: WorkloadFacts, growing: list[str]) -> Problem:
     return Problem(
         key=f"modelserver.replicas.{dropped.role}",
         value="0",
-        why=f"{dropped.name} is deleted only after {growing} rolled out with more Pods, since an update deletes last "
-        "what it drops; it keeps its devices until then",
+        why=f"{dropped.name} is deleted only after {_join(growing)} rolled out with more Pods, since an update deletes "
+        "last what it drops; it keeps its devices until then",
         fix=f"If no devices are spare, set {dropped.role} to 0 in an update of its own first",
     )
 

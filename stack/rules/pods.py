@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from stack.config.shape import near_key, written
 from stack.modelserver import container_security, pod_security
 from stack.rules.rule import Finding, Rule, Setting, error, rule, warning
-from stack.scalars import amount
+from stack.scalars import ROLES, amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ _FINEST_CPU: Final = Decimal("0.001")
 
 def are_fields_of_kubernetes(setting: Setting) -> Iterator[Finding]:
     """Free maps: names of their fields, and users that contradict the stack's runAsNonRoot."""
-    for role in ("prefill", "decode", "aggregated"):
+    for role in ROLES:
         overrides, place = setting.config.modelserver.pod_overrides.of(role), f"modelserver.podOverrides.{role}"
         yield from _known(f"{place}.affinity", overrides.affinity, _AFFINITY)
         yield from _known(f"{place}.podSecurityContext", overrides.pod_security_context, _POD_SECURITY)

@@ -154,6 +154,10 @@ class Bench:
         """PersistentVolumeClaims by name."""
         return {claim["metadata"]["name"]: claim for claim in self.list("v1/persistentvolumeclaims")}
 
+    def volume_uids(self) -> dict[str, str]:
+        """UIDs of the PersistentVolumeClaims by name."""
+        return {name: claim["metadata"]["uid"] for name, claim in self.volume_claims().items()}
+
     def add_model_store(self, name: str = MODEL_STORE) -> None:
         """What an operator has: a claim with the weights in it."""
         self.plane.api.create(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from local import control_plane, supervisor
+from local import control_plane
 from local.api import Api, ApiError, condition_is_true
 from local.control_plane import ControlPlane, running_plane
 from local.crds import COLLECTION, PROJECTS
@@ -29,6 +29,7 @@ from local.processes import see_processes
 from local.toolchain import ensure
 from local.tools import PROGRAMS
 from local.waiting import wait_until
+from tests.e2e.processes import processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -492,18 +493,6 @@ def test_a_class_for_one_node_provisions_nothing_to_share(place: Place) -> None:
 
 
 # -- life and death ---------------------------------------------------------------------------------------------------
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Command lines of every process on this machine that has to do with a folder."""
-    found: list[str] = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = path.read_bytes().decode(errors="replace").split("\0")
-            identity = supervisor.identify(int(path.parent.name))
-            if identity and any(str(folder) in word for word in words):
-                found.append(" ".join(words))
-    return found
 
 
 @pytest.fixture

@@ -13,13 +13,8 @@ from tests.e2e.bench import Bench, claim_state, is_ready
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from local.api import Object
 
 pytestmark = pytest.mark.e2e
-
-
-def uids(claims: dict[str, Object]) -> dict[str, str]:
-    return {name: claim["metadata"]["uid"] for name, claim in claims.items()}
 
 
 @pytest.mark.xdist_group("small")
@@ -36,7 +31,7 @@ def test_stack_dev_comes_up_stays_as_it_is_leaves_only_its_volumes_and_finds_the
     assert Counter(pod["metadata"]["labels"]["llm-d.ai/role"] for pod in pods) == {"prefill": 2, "decode": 2}
     assert all(is_ready(pod) for pod in pods)
     assert [claim_state(claim) for claim in bench.resource_claims()] == ["allocated,reserved"] * 4
-    volumes = bench.volume_claims()
+    volumes, kept = bench.volume_claims(), bench.volume_uids()
     assert set(volumes) == {"rel-compile-cache-prefill", "rel-compile-cache-decode", "rel-model-cache"}
     assert {claim["status"]["phase"] for claim in volumes.values()} == {"Bound"}
     assert result.outputs["names"].value["workloads"] == ["rel-prefill", "rel-decode"]
@@ -52,7 +47,7 @@ def test_stack_dev_comes_up_stays_as_it_is_leaves_only_its_volumes_and_finds_the
     assert bench.preview()["import"] == 3, "the volumes are taken over, and preview says so"
     bench.up()
     assert bench.objects() == before
-    assert uids(bench.volume_claims()) == uids(volumes)
+    assert bench.volume_uids() == kept
     assert bench.preview() == {}
 
 

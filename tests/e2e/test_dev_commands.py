@@ -14,7 +14,7 @@ from local.control_plane import ControlPlane
 from local.inventory import load_inventory
 from tests.builders import ROOT, plan_file
 from tests.e2e.bench import collections_in
-from tests.e2e.test_control_plane import processes_of
+from tests.e2e.processes import processes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,10 +37,6 @@ def nodes_of(bench: Bench) -> list[tuple[str, str]]:
     )
 
 
-def volumes(bench: Bench) -> dict[str, str]:
-    return {name: claim["metadata"]["uid"] for name, claim in bench.volume_claims().items()}
-
-
 def generation(bench: Bench) -> Any:
     return bench.stack.outputs()["topology"].value["generation"]
 
@@ -52,7 +48,7 @@ def test_a_mode_switch_and_a_reorder_replace_every_pod_and_an_appended_entry_tou
     bench.write_file(ROOT / "Pulumi.dev.yaml")
     bench.change(modelserver={"replicas": {"prefill": 2, "decode": 2}})
     bench.up()
-    first, kept = pods(bench), volumes(bench)
+    first, kept = pods(bench), bench.volume_uids()
 
     place(bench, ENTRIES)
     assert bench.preview() == {"replace": 1, "create": 4}, "the anchor, and the entries in place of the roles"
@@ -81,4 +77,4 @@ def test_a_mode_switch_and_a_reorder_replace_every_pod_and_an_appended_entry_tou
     bench.up()
     assert len(pods(bench)) == 4
     assert bench.preview() == {}
-    assert volumes(bench) == kept
+    assert bench.volume_uids() == kept
