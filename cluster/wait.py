@@ -1,28 +1,31 @@
-"""Waits around a roll-out: devices free before a workload is made, every Pod new and Ready after it.
+"""The waits of an update: devices free before a workload is made, every Pod new and Ready after it, nothing going.
 
-The provider's own wait ended after 0.3 s in roll-outs that took 17 s and more, so this decides alone. It prints
-progress when something changed, and names Pods that can't be scheduled or keep crashing.
+What is waited for, and how it reads, is decided in `stack.rollout`; this asks the API server again and again, prints
+progress when something changed, and ends when it has come about or can't any more.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.connect import Cluster, ClusterError, Object
-from cluster.pods import list_pods
-from stack import labels
+from cluster.pods import REFUSALS, LeavingPods, list_pods
+from stack import labels, names
+from stack.rollout import words
+from stack.rollout.ending import Ending, selects
+from stack.rollout.patience import Patience
+from stack.rollout.progress import RollOut, is_observed, newest_by_age, newest_by_count, newest_by_revision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from stack.planned import StackPlan
+    from stack.planned import RollOutPlan, StackPlan
+    from stack.rollout.patience import Case
 
+T = TypeVar("T")
 POLL_SECONDS = 1.0
-UNSCHEDULABLE = "unschedulable"
-FINAL = frozenset({400, 401, 403, 404, 410})
-"""HTTP statuses that asking again does not change. Others (429, 5xx) are an API server's passing troubles."""
 POLLS_TO_BELIEVE = 2
 """How often in a row Kubernetes has to be seen giving up: after going back, what it said of the roll-out before stands
 until it has looked at the Pods again."""
@@ -30,6 +33,38 @@ until it has looked at the Pods again."""
 
 class WaitError(Exception):
     """What was waited for did not come; the message says what is missing and what to do."""
+
+
+def until_change_has_ended(
+    context: str,
+    *,
+    namespace: str,
+    release: str,
+    report: Callable[[str], None],
+    seconds: float,
+    poll_seconds: float = POLL_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Return when nothing of an earlier change goes any more, or when time is out, or nobody can be asked.
+
+    What goes: the topology anchor if it is being deleted; role Deployments that are, or that were made under another
+    anchor than the live one; their Pods, and Pods whose Deployment has gone before them. Whether it has ended is for
+    the facts to tell, which have to be read again afterwards in any case.
+    """
+    looks = _Looks(report=report, poll_seconds=poll_seconds, clock=clock, sleep=sleep)
+
+    def look() -> Ending:
+        anchor = cluster.find(_path(namespace, "api/v1", "configmaps", names.topology_anchor(release)))
+        deployments = _role_deployments(cluster, namespace, release)
+        pods = list_pods(cluster, namespace, f"{labels.INSTANCE}={release},{labels.TOPOLOGY}")
+        return Ending.read(anchor, deployments, pods)
+
+    try:
+        with _connect(context) as cluster:
+            looks.until(look, is_done=lambda ending: ending.is_over, describe=words.ending, seconds=seconds)
+    except WaitError as error:
+        report(str(error))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +76,16 @@ class Waits:
         plan: names, counts and clocks come from here.
         report: is given each line of progress.
         poll_seconds: pause between two looks.
+        clock: seconds, never going back.
+        sleep: passes so many seconds.
     """
 
     context: str
     plan: StackPlan
     report: Callable[[str], None]
     poll_seconds: float = POLL_SECONDS
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
     def until_devices_are_free(self) -> None:
         """Return when no Pod of this release carries another topology key.
@@ -56,126 +95,181 @@ class Waits:
         """
         topology = self.plan.modelserver.topology
         selector = f"{labels.INSTANCE}={self.plan.release},{labels.TOPOLOGY},{labels.TOPOLOGY}!={topology.key}"
-        with self._cluster() as cluster:
-
-            def left() -> list[str]:
-                return sorted(pod["metadata"]["name"] for pod in self._pods(cluster, selector))
-
-            waited = self._poll(
-                left,
+        with _connect(self.context) as cluster:
+            left = self._looks().until(
+                lambda: list_pods(cluster, self.plan.namespace, selector),
                 is_done=lambda pods: not pods,
-                describe=lambda pods: f"waiting for devices: {_join(pods)} of the earlier topology still there",
+                describe=lambda pods: (
+                    f"waiting for devices: {words.join(_names(pods))} of the earlier topology still there"
+                ),
                 seconds=topology.leave_seconds,
             )
-        if waited:
-            raise WaitError(
-                f"{_join(waited)} of the earlier topology did not leave within {topology.leave_seconds} s. "
-                f"Look at `kubectl -n {self.plan.namespace} describe pod {waited[0]}`, then run `pulumi up` again."
-            )
-
-    def until_rolled_out(self, name: str) -> None:
-        """Return when every Pod of the Deployment is of its newest template and available, and no other is left.
-
-        Raises:
-            WaitError: that did not come about in time, Kubernetes gave the roll-out up, or the Deployment goes away
-                or is to: then its Pods may be as wanted and serve for another moment.
-        """
-        workload = next(w for w in self.plan.modelserver.workloads if w.object.name == name)
-        path = self._path("apis/apps/v1", "deployments", name)
-        with self._cluster() as cluster:
-            selector = ",".join(
-                f"{key}={value}" for key, value in workload.object.manifest["spec"]["selector"]["matchLabels"].items()
-            )
-
-            # Once: the anchor under which this update made or changed the workload.
-            anchor = self._poll(
-                lambda: cluster.find(self._path("api/v1", "configmaps", self.plan.modelserver.topology.anchor.name)),
-                is_done=lambda _: True,
-                describe=str,
-                seconds=workload.timeout_seconds,
-            )
-            given_up = 0
-
-            def look() -> RollOut:
-                nonlocal given_up
-                deployment = cluster.find(path)
-                refuse_leftover(name, deployment, anchor)
-                state = RollOut.read(deployment or {}, self._pods(cluster, selector))
-                given_up = given_up + 1 if state.gave_up is not None else 0
-                return state
-
-            last = self._poll(
-                look,
-                is_done=lambda state: state.is_complete or given_up >= POLLS_TO_BELIEVE,
-                describe=lambda state: f"{name}: {state}{self._blocked_by(state)}",
-                seconds=workload.timeout_seconds,
-            )
-        if not last.is_complete:
-            raise WaitError(
-                f"{name} did not roll out: {last.gave_up or 'out of time'}; {last}{self._blocked_by(last)}. Mend what "
-                f"is named, or put the previous configuration back, and run `pulumi up`; see "
-                f"`kubectl -n {self.plan.namespace} get pods -l '{selector}'`."
-            )
-
-    def _blocked_by(self, state: RollOut) -> str:
-        """What this update drops holds its devices until the program has ended, so a wait for them would not end."""
-        dropped = self.plan.modelserver.topology.dropped
-        if not dropped or not state.is_unschedulable:
-            return ""
-        return (
-            f"; {_join(list(dropped))} {'goes' if len(dropped) == 1 else 'go'} only at the very end and may hold the "
-            "devices till then: if none are spare, put the previous configuration back, and set that role to 0 in a "
-            "`pulumi up` of its own first"
+            if not left:
+                return
+            staying = self._that_stay(cluster, left)
+        what_to_do = (
+            f"Deployment {words.join(staying)} is not going to leave: what the engine keeps in its state does not say "
+            "that it runs. Put the configuration that runs back and run `pulumi up`, so that the state knows it again; "
+            "then change it."
+            if staying
+            else f"Look at `kubectl -n {self.plan.namespace} describe pod {_names(left)[0]}`, then run `pulumi up` "
+            "again."
+        )
+        raise WaitError(
+            f"{words.join(_names(left))} of the earlier topology did not leave within {topology.leave_seconds} s. "
+            f"{what_to_do}"
         )
 
-    def _path(self, group: str, plural: str, name: str) -> str:
-        return f"/{group}/namespaces/{self.plan.namespace}/{plural}/{name}"
-
-    def _cluster(self) -> Cluster:
-        try:
-            return Cluster(self.context)
-        except ClusterError as error:
-            raise WaitError(f"{str(error).rstrip('.')}. Mend the kubeconfig, and run `pulumi up` again.") from None
-
-    def _pods(self, cluster: Cluster, selector: str) -> list[Object]:
-        return list_pods(cluster, self.plan.namespace, selector)
-
-    def _poll(
-        self, look: Callable[[], Any], *, is_done: Callable[[Any], bool], describe: Callable[[Any], str], seconds: int
-    ) -> Any:
-        """Look until done or out of time; the last state seen. Reports each new description once.
-
-        An API server that does not answer for a while, or is too busy to, is waited for like everything else.
+    def until_rolled_out(self, name: str) -> None:
+        """Return when a Deployment of the plan is rolled out: see `stack.rollout.progress`.
 
         Raises:
-            WaitError: it refuses, or did not answer to the end; and what `look` raises.
+            WaitError: that did not come about in time, one Pod was stuck for longer than patience allows, Kubernetes
+                gave the roll-out up, or the Deployment goes away or is to: then its Pods may be as wanted and serve for
+                another moment.
         """
-        until = time.monotonic() + seconds
-        said = ""
-        while True:
+        plan = self.plan.roll_outs[name]
+        namespace = self.plan.namespace
+        with _connect(self.context) as cluster:
+            looks = self._looks()
+            # Once: the anchor under which this update made or changed the workload.
+            anchor = looks.until(
+                lambda: self._anchor(cluster) if plan.is_owned else None,
+                is_done=lambda _: True,
+                describe=str,
+                seconds=plan.timeout_seconds,
+            )
+            watch = _Watch(cluster, namespace, plan, anchor, self.clock)
+            last = looks.until(
+                watch.look,
+                is_done=lambda seen: seen.is_done,
+                describe=lambda seen: f"{name}: {words.progress(seen.state, seen.cases)}",
+                compare=lambda seen: words.progress_to_compare(seen.state, seen.cases),
+                on_trouble=watch.blink,
+                seconds=plan.timeout_seconds,
+            )
+        if last.state.is_complete:
+            return
+        if last.overdue is not None:
+            raise WaitError(words.out_of_patience(plan, last.state, last.overdue, namespace=namespace))
+        raise WaitError(
+            words.out_of_time(plan, last.state, last.cases, gave_up=last.state.gave_up, namespace=namespace)
+        )
+
+    def _looks(self) -> _Looks:
+        return _Looks(report=self.report, poll_seconds=self.poll_seconds, clock=self.clock, sleep=self.sleep)
+
+    def _anchor(self, cluster: Cluster) -> Object | None:
+        return cluster.find(
+            _path(self.plan.namespace, "api/v1", "configmaps", self.plan.modelserver.topology.anchor.name)
+        )
+
+    def _that_stay(self, cluster: Cluster, pods: Sequence[Object]) -> list[str]:
+        """Names of the Deployments of an earlier topology that keep these Pods and are not being deleted.
+
+        Only where it can be found out: there is something to say without it.
+        """
+        try:
+            deployments = _role_deployments(cluster, self.plan.namespace, self.plan.release)
+        except ClusterError:
+            return []
+        key = self.plan.modelserver.topology.key
+        return _names(
+            deployment
+            for deployment in deployments
+            if "deletionTimestamp" not in deployment["metadata"]
+            and deployment["spec"]["template"]["metadata"]["labels"].get(labels.TOPOLOGY) != key
+            and any(selects(deployment, pod) for pod in pods)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """One look at a roll-out.
+
+    Attributes:
+        is_done: whether there is no sense in looking again.
+        overdue: the Pod that was stuck for too long, if one was.
+    """
+
+    state: RollOut
+    cases: Sequence[Case]
+    overdue: Case | None
+    is_done: bool
+
+
+class _Watch:
+    """One roll-out, looked at again and again: what is asked for, and what is remembered from look to look."""
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, plan: RollOutPlan, anchor: Object | None, clock: Callable[[], float]
+    ) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._plan = plan
+        self._anchor = anchor
+        self._clock = clock
+        self._selector = ",".join(f"{key}={value}" for key, value in plan.selector.items())
+        self._patience = Patience(plan.patience_seconds)
+        self._leaving = LeavingPods(cluster, namespace, clock)
+        self._templates: dict[int, str] = {}
+        self._given_up = 0
+
+    def look(self) -> _Seen:
+        """Ask how things are: for Deployment and Pods, and for more only where these don't tell.
+
+        Raises:
+            ClusterError: no answer, or not a good one.
+            WaitError: the Deployment goes away.
+        """
+        deployment = self._cluster.find(_path(self._namespace, "apis/apps/v1", "deployments", self._plan.name))
+        deployment = refuse_leftover(self._plan.name, deployment, self._anchor)
+        pods = self._cluster.list(f"/api/v1/namespaces/{self._namespace}/pods", labelSelector=self._selector)
+        state = RollOut.read(self._plan, deployment, pods, newest=self._newest(deployment, pods))
+        now = self._clock()
+        waiting = [pod for pod in pods if pod["metadata"]["name"] in state.unschedulable]
+        cases = self._patience.look(now, state, self._leaving.hold_for(waiting))
+        self._given_up = self._given_up + 1 if state.gave_up is not None else 0
+        overdue = self._patience.overdue(cases)
+        is_done = state.is_complete or overdue is not None or self._given_up >= POLLS_TO_BELIEVE
+        return _Seen(state=state, cases=cases, overdue=overdue, is_done=is_done)
+
+    def blink(self) -> None:
+        """Nobody answered."""
+        self._patience.blink(self._clock())
+
+    def _newest(self, deployment: Object, pods: Sequence[Object]) -> str | None:
+        """Hash of the newest template. The ReplicaSets are asked for at most once for a version of the Deployment."""
+        known = newest_by_count(deployment, pods)
+        if known is not None or not is_observed(deployment) or not pods:
+            return known
+        generation: int = deployment["metadata"]["generation"]
+        if generation not in self._templates:
             try:
-                state = look()
+                path = f"/apis/apps/v1/namespaces/{self._namespace}/replicasets"
+                listed = self._cluster.list(path, labelSelector=self._selector)
             except ClusterError as error:
-                if error.status in FINAL or time.monotonic() > until:
-                    raise WaitError(f"the cluster can't be asked: {error}. Run `pulumi up` again.") from None
-                line = f"the cluster can't be asked just now: {error}"
-            else:
-                if is_done(state) or time.monotonic() > until:
-                    return state
-                line = describe(state)
-            if line != said:
-                self.report(line)
-                said = line
-            time.sleep(self.poll_seconds)
+                if error.status not in REFUSALS:
+                    raise
+                return newest_by_age(deployment, pods)
+            template = newest_by_revision(deployment, listed)
+            if template is None:
+                return None
+            self._templates[generation] = template
+        return self._templates[generation]
 
 
-def refuse_leftover(name: str, deployment: Object | None, anchor: Object | None) -> None:
+def refuse_leftover(name: str, deployment: Object | None, anchor: Object | None) -> Object:
     """Don't count what goes away as rolled out, however well its Pods are.
 
     Args:
         name: of the Deployment.
         deployment: as it is now, None when it is not there.
-        anchor: the topology anchor at the start of the wait. None when there was none: then nothing can be compared.
+        anchor: the topology anchor at the start of the wait. None when there was none, or it owns nothing of this: then
+            nothing can be compared.
+
+    Returns:
+        The Deployment, which is there.
 
     Raises:
         WaitError: the Deployment is not there, is being deleted, or has another owner than the anchor.
@@ -191,78 +285,81 @@ def refuse_leftover(name: str, deployment: Object | None, anchor: Object | None)
     elif anchor is not None and anchor["metadata"]["uid"] not in owners:
         why = "belongs to an earlier topology"
     else:
-        return
+        return deployment
     raise WaitError(f"{name} {why}, so what it has now does not last. Run `pulumi up` again.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollOut:
-    """How far one Deployment is.
+class _Looks:
+    """Looks again and again; what it is made of is described at `Waits`."""
 
-    Attributes:
-        wanted, updated, available: Pods.
-        others: Pods that are not of the newest template, terminating ones included, those that are over not.
-        stuck: Pod name -> why it can't start.
-        gave_up: why Kubernetes gave up, None while it still tries.
-    """
+    report: Callable[[str], None]
+    poll_seconds: float
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
 
-    wanted: int
-    updated: int
-    available: int
-    others: int
-    is_observed: bool
-    stuck: Mapping[str, str]
-    gave_up: str | None
+    def until(
+        self,
+        look: Callable[[], T],
+        *,
+        is_done: Callable[[T], bool],
+        describe: Callable[[T], str],
+        seconds: float,
+        compare: Callable[[T], str] | None = None,
+        on_trouble: Callable[[], None] | None = None,
+    ) -> T:
+        """Look until done or out of time; the last state seen. Reports each new description once.
 
-    @classmethod
-    def read(cls, deployment: Object, pods: list[Object]) -> RollOut:
-        """From a live Deployment and its Pods that are not over."""
-        status: Object = deployment.get("status", {})
-        updated = status.get("updatedReplicas", 0)
-        conditions: dict[str, Object] = {condition["type"]: condition for condition in status.get("conditions", ())}
-        progressing = conditions.get("Progressing", {})
-        is_observed = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]
-        return cls(
-            wanted=deployment["spec"]["replicas"],
-            updated=updated,
-            available=status.get("availableReplicas", 0),
-            others=max(0, len(pods) - updated),
-            is_observed=is_observed,
-            stuck={pod["metadata"]["name"]: why for pod in pods if (why := _why_stuck(pod)) is not None},
-            gave_up=progressing.get("message") if is_observed and progressing.get("status") == "False" else None,
-        )
+        An API server that does not answer for a while, or is too busy to, is waited for like everything else.
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing is left to wait for."""
-        return self.is_observed and self.updated == self.available == self.wanted and not self.others
+        Args:
+            look: asks how things are.
+            is_done: whether it is enough.
+            describe: what to report of it.
+            seconds: the time there is.
+            compare: what has to differ for a state to be worth reporting; the description itself if not given.
+            on_trouble: is told that nobody answered.
 
-    @property
-    def is_unschedulable(self) -> bool:
-        """Whether a Pod finds no node, for want of devices or anything else."""
-        return any(why.startswith(UNSCHEDULABLE) for why in self.stuck.values())
-
-    def __str__(self) -> str:
-        text = f"{self.updated} of {self.wanted} Pods updated, {self.available} available"
-        if self.others:
-            text += f", {self.others} to leave"
-        for pod, why in sorted(self.stuck.items()):
-            text += f"; {pod}: {why}"
-        return text
-
-
-def _why_stuck(pod: Object) -> str | None:
-    status: Object = pod.get("status", {})
-    for condition in status.get("conditions", ()):
-        if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return f"{UNSCHEDULABLE}: {condition.get('message', '')}"
-    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
-        waiting = container.get("state", {}).get("waiting", {})
-        if waiting.get("reason", "PodInitializing") not in {"ContainerCreating", "PodInitializing"}:
-            return f"{container['name']} {waiting['reason']}: {waiting.get('message', 'no message')}"
-    return None
+        Raises:
+            WaitError: it refuses, or did not answer to the end; and what `look` raises.
+        """
+        until = self.clock() + seconds
+        said = ""
+        while True:
+            try:
+                state = look()
+            except ClusterError as error:
+                if error.status in REFUSALS or self.clock() >= until:
+                    raise WaitError(f"the cluster can't be asked: {error}. Run `pulumi up` again.") from None
+                if on_trouble is not None:
+                    on_trouble()
+                line = new = f"the cluster can't be asked just now: {error}"
+            else:
+                if is_done(state) or self.clock() >= until:
+                    return state
+                line = describe(state)
+                new = compare(state) if compare is not None else line
+            if new != said:
+                self.report(line)
+                said = new
+            self.sleep(self.poll_seconds)
 
 
-def _join(pods: list[str]) -> str:
-    shown = ", ".join(pods[:3])
-    return f"{shown} and {len(pods) - 3} more" if len(pods) > 3 else shown  # noqa: PLR2004  # a line stays readable
+def _connect(context: str) -> Cluster:
+    try:
+        return Cluster(context)
+    except ClusterError as error:
+        raise WaitError(f"{str(error).rstrip('.')}. Mend the kubeconfig, and run `pulumi up` again.") from None
+
+
+def _path(namespace: str, group: str, plural: str, name: str) -> str:
+    return f"/{group}/namespaces/{namespace}/{plural}/{name}"
+
+
+def _role_deployments(cluster: Cluster, namespace: str, release: str) -> list[Object]:
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
+    return cluster.list(path, labelSelector=f"{labels.INSTANCE}={release},{labels.ROLE}")
+
+
+def _names(objects: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(item["metadata"]["name"] for item in objects)

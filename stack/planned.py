@@ -55,6 +55,33 @@ class VolumePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RollOutPlan:
+    """What has to be seen of a Deployment before it counts as rolled out.
+
+    Attributes:
+        name: of the Deployment.
+        part: `prefill`, `decode`, `aggregated` or `epp`.
+        selector: labels of its Pods.
+        pods: Pods wanted.
+        ready: Pods that must be available: all, or one where only a leader ever is.
+        awaits_leave: whether the old Pods must be gone; those of model servers hold devices until then.
+        is_owned: whether the topology anchor owns it, so that one with another owner is about to go.
+        timeout_seconds: longest time the whole roll-out may take.
+        patience_seconds: longest time one Pod may be stuck.
+    """
+
+    name: str
+    part: str
+    selector: Mapping[str, str]
+    pods: int
+    ready: int
+    awaits_leave: bool
+    is_owned: bool
+    timeout_seconds: int
+    patience_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkloadPlan:
     """One role Deployment.
 
@@ -66,6 +93,7 @@ class WorkloadPlan:
         ready_seconds: longest time one Pod may take from creation to Ready (start-up budget).
         leave_seconds: longest time one Pod may take to leave (grace period).
         timeout_seconds: how long the engine may wait for a create, update or delete of this workload.
+        after: names of the workloads that must have rolled out before this one is changed.
         contributions: config key -> effective value as canonical JSON, for every key that reaches this Pod template;
             secrets by name only. See `stack.contributions`.
     """
@@ -78,6 +106,7 @@ class WorkloadPlan:
     leave_seconds: int
     timeout_seconds: int
     contributions: Mapping[str, str]
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +120,12 @@ class TopologyPlan:
         generation: number of nodePlacement reassignments, from 1; always 1 in replicas mode.
         leave_seconds: how long the engine may wait for the anchor, and so for the last Pod, to go.
         anchor: the ConfigMap that holds the key and owns the workloads.
+        seats: in replicas mode, for every role whether it has Pods. A role that loses its seat is deleted before any
+            other workload changes, since an update deletes last what it drops and would hold the devices till then.
+        changes: whether a live anchor has another key, so that every workload is taken down.
+        leaving: what an earlier change still takes away, as `Kind name`.
         unknown: why the key could not be settled (previews go on with a guess, updates must stop); None when it is
             certain.
-        dropped: live workloads that keep their devices until the others have grown.
-        warnings: what the operator should know before this change.
     """
 
     mode: str
@@ -103,14 +134,15 @@ class TopologyPlan:
     generation: int
     anchor: ObjectPlan
     leave_seconds: int
+    seats: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    changes: bool = False
+    leaving: tuple[str, ...] = ()
     unknown: Problem | None = None
-    dropped: tuple[str, ...] = ()
-    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelServerPlan:
-    """The model servers: what their Pods read, and the workloads."""
+    """The model servers: what their Pods read, what protects their anchor, and the workloads."""
 
     objects: tuple[ObjectPlan, ...]
     workloads: tuple[WorkloadPlan, ...]
@@ -184,7 +216,10 @@ class StackPlan:
         claims: objects that hand out devices (a managed claim template), before the workloads that name them.
         volumes: PersistentVolumeClaims, kept whatever happens to the stack.
         router: EPP and pool; gateway: Gateway, route and what class they need; monitoring: scrape objects.
+        roll_outs: what has to be seen of each Deployment, by its name.
         warnings: legal but surprising settings, and what could not be found out.
+        untried: why it is not known whether the API server would take the workloads; None when it would. See
+            `stack.trial`.
         outputs: plain stack outputs.
     """
 
@@ -198,15 +233,19 @@ class StackPlan:
     monitoring: tuple[ObjectPlan, ...]
     modelserver: ModelServerPlan
     budget: BudgetPlan
+    roll_outs: Mapping[str, RollOutPlan]
     warnings: tuple[str, ...] = ()
+    untried: Problem | None = None
     applied: Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def refusal(self) -> str | None:
         """Why an update must not go on with this plan, which a preview shows all the same; None when it may."""
-        unknown = self.modelserver.topology.unknown
-        return None if unknown is None else str(unknown)
+        topology = self.modelserver.topology
+        # Workloads that are rejected after the others are gone leave nothing that serves.
+        why = topology.unknown or (self.untried if topology.changes else None)
+        return None if why is None else str(why)
 
     def objects(self) -> tuple[ObjectPlan, ...]:
         """Every object of the stack in the order of declaration."""

@@ -18,6 +18,7 @@ from stack.config.gateway import GatewayConfig
 from stack.config.modelserver import ModelServerConfig
 from stack.config.monitoring import MonitoringConfig
 from stack.config.problems import explain
+from stack.config.rollout import RolloutConfig
 from stack.config.router import RouterConfig
 from stack.config.routing import RoutingConfig
 from stack.config.secrets import find_secrets, hidden
@@ -50,6 +51,7 @@ class StackConfig(Strict):
     routing: RoutingConfig = Field(default_factory=RoutingConfig, description="Routing proxy of decode Pods.")
     gateway: GatewayConfig = Field(default_factory=GatewayConfig, description="Gateway and route.")
     router: RouterConfig = Field(default_factory=RouterConfig, description="Endpoint picker and pool.")
+    rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="How changes go on.")
     monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig, description="Scrape objects.")
     tracing: TracingConfig = Field(default_factory=TracingConfig, description="Traces.")
     image_pull_secrets: tuple[DnsSubdomain, ...] = Field(

@@ -1,0 +1,61 @@
+"""What of an earlier change is still under way: workloads that go, and their Pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stack.rollout.pods import Object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """What goes.
+
+    Attributes:
+        objects: anchor and Deployments, as `Kind name`.
+        pods: names of their Pods, and of Pods whose Deployment has gone already.
+    """
+
+    objects: tuple[str, ...]
+    pods: tuple[str, ...]
+
+    @classmethod
+    def read(cls, anchor: Object | None, deployments: Sequence[Object], pods: Sequence[Object]) -> Ending:
+        """From the live topology anchor, the role Deployments and the role Pods that are not over, of one release."""
+        staying = [deployment for deployment in deployments if not _goes(deployment, anchor)]
+        objects = [f"Deployment {d['metadata']['name']}" for d in deployments if _goes(d, anchor)]
+        if anchor is not None and "deletionTimestamp" in anchor["metadata"]:
+            objects.insert(0, f"ConfigMap {anchor['metadata']['name']}")
+        left = [pod for pod in pods if _is_anybodys(pod) and not any(selects(d, pod) for d in staying)]
+        return cls(objects=tuple(objects), pods=tuple(sorted(pod["metadata"]["name"] for pod in left)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing goes any more."""
+        return not (self.objects or self.pods)
+
+
+def selects(deployment: Object, pod: Object) -> bool:
+    """Whether a Pod carries the labels that a Deployment selects by."""
+    labels: dict[str, str] = pod["metadata"].get("labels", {})
+    return deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def _goes(deployment: Object, anchor: Object | None) -> bool:
+    """As `stack.topology` sees it: it is being deleted, or was made under another anchor than the live one.
+
+    Without any owner it is none of these: garbage collection leaves it alone.
+    """
+    meta: Object = deployment["metadata"]
+    owners = {owner["uid"] for owner in meta.get("ownerReferences", ())}
+    live = set[str]() if anchor is None else {anchor["metadata"]["uid"]}
+    return "deletionTimestamp" in meta or bool(owners and not owners & live)
+
+
+def _is_anybodys(pod: Object) -> bool:
+    """Whether somebody made it and will take it down again, unlike a Pod that was put there by hand."""
+    return "deletionTimestamp" in pod["metadata"] or bool(pod["metadata"].get("ownerReferences"))

@@ -1,0 +1,360 @@
+"""For how long which Pod has been stuck: looks with a time each, and what they add up to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stack.planned import RollOutPlan
+from stack.rollout.patience import Case, Patience
+from stack.rollout.progress import RollOut
+from tests import live
+from tests.live import deployment, pod, running, waiting, without_node
+
+Pods = list[dict[str, Any]]
+PLAN = RollOutPlan(
+    name="rel-decode",
+    part="decode",
+    selector={"app": "rel-decode"},
+    pods=2,
+    ready=2,
+    awaits_leave=True,
+    is_owned=True,
+    timeout_seconds=10_000,
+    patience_seconds=30,
+)
+CRASHES = waiting("a", "CrashLoopBackOff", restartCount=2)
+NO_IMAGE = waiting("a", "ImagePullBackOff", "denied")
+NO_SECRET = waiting("a", "CreateContainerConfigError", "not found")
+NO_NODE = without_node("a")
+IS_MADE = waiting("a", "ContainerCreating")
+RUNS = running("a")
+READY = pod("a")
+
+
+def state(pods: Pods, *, newest: str | None = "new", **over: Any) -> RollOut:
+    return RollOut.read(PLAN, deployment(**over), pods, newest=newest)
+
+
+def looks(*timed: tuple[float, Pods], patience: int = 30, excused_until: float = -1) -> tuple[Case, ...]:
+    """The cases at the last of several looks; Pod `a` is excused at those up to a time."""
+    kept = Patience(patience)
+    cases: tuple[Case, ...] = ()
+    for now, pods in timed:
+        cases = kept.look(now, state(pods), {"a": "old"} if now <= excused_until else {})
+    return cases
+
+
+def told(cases: tuple[Case, ...]) -> list[tuple[str | None, str, float]]:
+    return [(case.pod, case.trouble.reason, case.seconds) for case in cases]
+
+
+# --- one Pod ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sentence", "timed", "want_seconds"),
+    [
+        ("stuck from the first look on", [(5, [NO_NODE]), (9, [NO_NODE])], 4),
+        ("not before it was seen stuck", [(0, [RUNS]), (5, [NO_IMAGE]), (9, [NO_IMAGE])], 4),
+        ("a crash loop runs between two crashes", [(0, [CRASHES]), (5, [RUNS]), (9, [CRASHES])], 9),
+        ("and the last thing seen of it is that it runs", [(0, [CRASHES]), (5, [CRASHES]), (9, [RUNS])], 9),
+        ("it is still without its image while it is made anew", [(0, [NO_IMAGE]), (5, [IS_MADE]), (9, [NO_IMAGE])], 9),
+        ("likewise without its Secret", [(0, [NO_SECRET]), (5, [IS_MADE]), (9, [NO_SECRET])], 9),
+        ("it was Ready in between", [(0, [CRASHES]), (5, [READY]), (9, [CRASHES]), (12, [CRASHES])], 3),
+        ("it had a node in between", [(0, [NO_NODE]), (5, [IS_MADE]), (9, [NO_NODE]), (12, [NO_NODE])], 3),
+        ("its image came in between", [(0, [NO_IMAGE]), (5, [RUNS]), (9, [NO_IMAGE]), (12, [NO_IMAGE])], 3),
+        ("another trouble has a clock of its own", [(0, [NO_NODE]), (5, [NO_IMAGE]), (9, [NO_IMAGE])], 4),
+    ],
+)
+def test_the_clock_of_a_pod_says(sentence: str, timed: list[tuple[float, Pods]], want_seconds: float) -> None:
+    [case] = looks(*timed)
+    assert (case.pod, case.seconds) == ("a", want_seconds), sentence
+
+
+NO_PODS: Pods = []
+CRASHED_ONCE = live.running("a", restartCount=1, lastState={"terminated": {"exitCode": 1}})
+
+
+@pytest.mark.parametrize(
+    ("sentence", "timed"),
+    [
+        ("it has a node", [(0, [NO_NODE]), (5, [IS_MADE])]),
+        ("its image came, and it loads its model", [(0, [NO_IMAGE]), (5, [RUNS])]),
+        ("its Secret was made, and it loads its model", [(0, [NO_SECRET]), (5, [RUNS])]),
+        ("it is Ready after all", [(0, [CRASHES]), (5, [READY])]),
+        ("it was told to go", [(0, [CRASHES]), (5, [pod("a", ready=False, **live.LEAVING)])]),
+        ("it is gone", [(0, [CRASHES]), (5, NO_PODS)]),
+        ("it is of another template", [(0, [waiting("a", "CrashLoopBackOff", template="old")])]),
+        ("it crashed once and runs again", [(0, [RUNS]), (5, [CRASHED_ONCE])]),
+    ],
+)
+def test_no_case_is_open_when(sentence: str, timed: list[tuple[float, Pods]]) -> None:
+    assert looks(*timed) == (), sentence
+
+
+def test_a_pod_that_gets_into_other_trouble_after_a_crash_is_still_the_crashing_one() -> None:
+    assert told(looks((0, [CRASHES]), (5, [NO_IMAGE]), (9, [NO_IMAGE]))) == [
+        ("a", "CrashLoopBackOff", 9),
+        ("a", "ImagePullBackOff", 4),
+    ]
+
+
+def test_the_longest_case_comes_first_and_each_pod_has_its_own() -> None:
+    cases = looks(
+        (0, [NO_NODE]), (5, [NO_NODE, waiting("b", "ErrImagePull")]), (9, [waiting("b", "ErrImagePull"), NO_NODE])
+    )
+    assert told(cases) == [("a", "unschedulable", 9), ("b", "ErrImagePull", 4)]
+
+
+def test_the_reason_of_a_failed_pull_is_kept_through_the_back_off() -> None:
+    [case] = looks(
+        (0, [waiting("a", "ErrImagePull", "manifest unknown")]), (1, [waiting("a", "ImagePullBackOff", "back")])
+    )
+    assert case.trouble.message == "manifest unknown"
+
+
+def test_pods_that_cannot_be_made_have_a_clock_of_the_deployments() -> None:
+    conditions = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
+    kept = Patience(30)
+    kept.look(0, state([], status={"conditions": conditions}), {})
+    cases = kept.look(31, state([], status={"conditions": conditions}), {})
+    assert told(cases) == [(None, "no Pod can be made", 31)]
+    assert kept.look(32, state([]), {}) == ()
+
+
+def test_another_template_in_force_starts_all_clocks_anew() -> None:
+    kept = Patience(30)
+    kept.look(0, state([NO_NODE]), {})
+    kept.look(19, state([NO_NODE]), {})
+    cases = kept.look(20, state([NO_NODE, without_node("b", template="next")], newest="next"), {})
+    assert told(cases) == [("b", "unschedulable", 0)]
+
+
+# --- excused ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sentence", "excused_until", "want_seconds"),
+    [
+        ("not excused at all", -1, 30),
+        ("excused at the first look only: what was between two looks is not known", 0, 20),
+        ("excused until the next to last look", 10, 10),
+        ("excused all the time", 99, 0),
+    ],
+)
+def test_the_clock_stands_still_while_a_leaving_pod_holds_a_device(
+    sentence: str, excused_until: float, want_seconds: float
+) -> None:
+    timed: list[tuple[float, Pods]] = [(now, [NO_NODE]) for now in (0, 10, 20, 30)]
+    [case] = looks(*timed, excused_until=excused_until)
+    assert case.seconds == want_seconds, sentence
+    assert case.excuse == ("old" if excused_until > 30 else None), sentence
+
+
+def test_only_a_pod_without_a_node_is_excused() -> None:
+    [case] = looks((0, [CRASHES]), (30, [CRASHES]), excused_until=99)
+    assert (case.seconds, case.excuse) == (30, None)
+
+
+def test_no_clock_runs_while_nobody_answers() -> None:
+    kept = Patience(30)
+    kept.look(0, state([NO_NODE]), {})
+    kept.look(10, state([NO_NODE]), {})
+    kept.blink(20)
+    kept.blink(500)
+    assert told(kept.look(505, state([NO_NODE]), {})) == [("a", "unschedulable", 15)]
+
+
+# --- overdue ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "want_overdue"), [(29, False), (29.9, False), (30, True), (400, True)])
+def test_patience_is_over_when_its_seconds_are(seconds: float, want_overdue: bool) -> None:
+    kept = Patience(30)
+    kept.look(0, state([NO_NODE]), {})
+    overdue = kept.overdue(kept.look(seconds, state([NO_NODE]), {}))
+    assert (overdue is not None) is want_overdue
+
+
+def test_nobody_is_overdue_while_excused_and_another_one_may_be() -> None:
+    kept = Patience(30)
+    kept.look(0, state([NO_NODE, waiting("b", "ErrImagePull")]), {})
+    cases = kept.look(40, state([NO_NODE, waiting("b", "ErrImagePull")]), {"a": "old"})
+    overdue = kept.overdue(cases)
+    assert overdue is not None
+    assert overdue.pod == "b"
+
+
+# --- replaced Pods ----------------------------------------------------------------------------------------------------
+
+
+def crashing(name: str) -> dict[str, Any]:
+    return waiting(name, "CrashLoopBackOff")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "timed", "want"),
+    [
+        (
+            "its successor is in the same trouble",
+            [(0, [NO_NODE]), (10, [NO_NODE]), (11, [without_node("b")]), (15, [without_node("b")])],
+            [("b", "unschedulable", 14)],
+        ),
+        (
+            "its successor appears while it leaves",
+            [(0, [NO_IMAGE]), (10, [NO_IMAGE]), (11, [pod("a", **live.LEAVING), waiting("b", "ImagePullBackOff")])],
+            [("b", "ImagePullBackOff", 10)],
+        ),
+        (
+            "a crashing one's successor has to start first, and that time counts",
+            [(0, [crashing("a")]), (10, [crashing("a")]), (12, [running("b")]), (20, [crashing("b")])],
+            [("b", "CrashLoopBackOff", 20)],
+        ),
+        (
+            "the successor is in other trouble",
+            [(0, [crashing("a")]), (10, [crashing("a")]), (12, [without_node("b")])],
+            [("b", "unschedulable", 0)],
+        ),
+        (
+            "another Pod that was there before is no successor",
+            [(0, [crashing("a"), running("b")]), (10, [crashing("a"), running("b")]), (12, [crashing("b")])],
+            [("b", "CrashLoopBackOff", 0)],
+        ),
+        (
+            "one clock is bequeathed once, and the longest first",
+            [
+                (0, [without_node("a")]),
+                (4, [without_node("a"), without_node("b")]),
+                (10, [without_node("a"), without_node("b")]),
+                (11, [without_node("c"), without_node("d"), without_node("e")]),
+            ],
+            [("c", "unschedulable", 10), ("d", "unschedulable", 6), ("e", "unschedulable", 0)],
+        ),
+        (
+            "a Pod became Ready meanwhile, so it went on",
+            [
+                (0, [crashing("a")]),
+                (10, [crashing("a")]),
+                (11, [running("b")]),
+                (15, [pod("b")]),
+                (20, [pod("b"), crashing("c")]),
+            ],
+            [("c", "CrashLoopBackOff", 0)],
+        ),
+    ],
+)
+def test_a_pod_that_is_replaced_while_it_is_stuck(
+    sentence: str, timed: list[tuple[float, Pods]], want: list[tuple[str, str, float]]
+) -> None:
+    assert told(looks(*timed)) == want, sentence
+
+
+def test_pods_that_their_nodes_throw_out_one_after_the_other_run_out_of_patience() -> None:
+    kept = Patience(30)
+    left_behind = [live.failed("long-ago")]
+    overdue: list[bool] = []
+    for turn in range(6):
+        pods = [*left_behind, running(f"p{turn}")]
+        assert kept.look(turn * 10, state(pods), {}) == ()
+        left_behind.append(live.failed(f"p{turn}"))
+        cases = kept.look(turn * 10 + 5, state([*left_behind, running(f"p{turn + 1}")]), {})
+        assert told(cases) == [(f"p{turn}", "Evicted", turn * 10)]
+        overdue.append(kept.overdue(cases) is not None)
+    assert overdue == [False, False, False, True, True, True]
+
+
+def test_what_ended_before_the_first_look_is_none_of_its_business() -> None:
+    assert looks((0, [live.failed("x"), RUNS]), (100, [live.failed("x"), RUNS]), (200, [live.failed("x"), RUNS])) == ()
+
+
+def test_a_pod_of_another_template_that_ended_is_none_of_its_business() -> None:
+    assert looks((0, [RUNS]), (1, [RUNS, live.failed("x", template="old")])) == ()
+
+
+# --- whatever happens -------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(min_value=0.1, max_value=20),
+        st.sampled_from([NO_NODE, NO_NODE, CRASHES, NO_IMAGE, NO_SECRET, IS_MADE, RUNS, READY]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def timed(steps: list[tuple[float, dict[str, Any], bool]]) -> list[tuple[float, dict[str, Any], bool]]:
+    """Steps with the time since the beginning instead of the one since the step before."""
+    now = 0.0
+    found: list[tuple[float, dict[str, Any], bool]] = []
+    for passed, seen, excused in steps:
+        now += passed
+        found.append((now, seen, excused))
+    return found
+
+
+@given(STEPS)
+def test_patience_never_ends_before_its_seconds_are_over_since_the_pod_was_first_seen_stuck(
+    steps: list[tuple[float, dict[str, Any], bool]],
+) -> None:
+    kept = Patience(30)
+    stuck_since: float | None = None
+    for now, seen, excused in timed(steps):
+        cases = kept.look(now, state([seen]), {"a": "old"} if excused else {})
+        if seen is READY:
+            stuck_since = None
+        elif seen in (NO_NODE, CRASHES, NO_IMAGE, NO_SECRET) and stuck_since is None:
+            stuck_since = now
+        if kept.overdue(cases) is not None:
+            assert stuck_since is not None
+            assert now - stuck_since >= 30 - 1e-6
+
+
+@given(STEPS)
+def test_an_unschedulable_pod_never_uses_up_patience_in_time_in_which_it_was_excused(
+    steps: list[tuple[float, dict[str, Any], bool]],
+) -> None:
+    kept = Patience(30)
+    counted, before = 0.0, None
+    for now, seen, excused in timed(steps):
+        seen = NO_NODE if seen is not READY else READY  # noqa: PLW2901  # only this trouble here
+        cases = kept.look(now, state([seen]), {"a": "old"} if excused else {})
+        is_counted = seen is NO_NODE and not excused
+        counted = counted + now - before if before is not None and is_counted else 0 if seen is READY else counted
+        before = now if is_counted else None
+        assert (kept.overdue(cases) is not None) is (is_counted and counted >= 30) or abs(counted - 30) < 1e-6
+
+
+@given(STEPS, st.sampled_from([NO_NODE, CRASHES, NO_IMAGE, NO_SECRET]), st.floats(min_value=0.1, max_value=20))
+def test_a_pod_that_stays_stuck_without_excuse_always_runs_out_of_patience(
+    steps: list[tuple[float, dict[str, Any], bool]], stuck: dict[str, Any], pause: float
+) -> None:
+    kept = Patience(30)
+    now = 0.0
+    for now, seen, excused in timed(steps):
+        kept.look(now, state([seen]), {"a": "old"} if excused else {})
+    first = now + pause
+    cases: tuple[Case, ...] = ()
+    now = first
+    while now - first < 30 + 1e-6:
+        cases = kept.look(now, state([stuck]), {})
+        now += pause
+    assert kept.overdue(kept.look(now, state([stuck]), {})) is not None, cases
+
+
+@given(st.lists(st.tuples(st.floats(min_value=0.1, max_value=10), st.booleans()), min_size=1, max_size=60))
+def test_a_crash_loop_does_not_escape_by_changing_its_name(steps: list[tuple[float, bool]]) -> None:
+    kept = Patience(30)
+    now, number, fired = 0.0, 0, False
+    kept.look(now, state([crashing("p0")]), {})
+    for passed, is_replaced in steps:
+        now += passed
+        number += is_replaced
+        cases = kept.look(now, state([crashing(f"p{number}")]), {})
+        fired = kept.overdue(cases) is not None
+        assert fired is (now >= 30) or abs(now - 30) < 1e-6
