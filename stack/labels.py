@@ -31,17 +31,17 @@ ACTIVE_PORTS = "inference.networking.k8s.io/active-ports"
 EPP_WITH_POOL, EPP_WITHOUT_POOL = "llm-d-router-gateway", "llm-d-router-standalone"
 """Labels by which the EPP's Pods are selected; their value is the EPP's name (llm-d router chart)."""
 
+FIELD_MANAGER = "pulumi.com/patchFieldManager"
+"""Annotation: as whom the provider applies an object."""
 OURS: Mapping[str, str] = {
     # Together with the provider's upsert these let an emptied or outdated state find its objects again; with fewer of
     # them it failed on "already exists" or on field conflicts (tried with provider 4.25 and 4.34).
     "pulumi.com/patchForce": "true",
-    "pulumi.com/patchFieldManager": "serving-stack",
+    FIELD_MANAGER: "serving-stack",
 }
 SKIP_AWAIT: Mapping[str, str] = {"pulumi.com/skipAwait": "true"}
 WAIT_FOR_UID: Mapping[str, str] = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
-"""True at once: the program decides when a role is rolled out, but deletion is awaited, unlike with skipAwait."""
-WAIT_FOR_ONE_READY: Mapping[str, str] = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
-"""True as soon as one Pod is Ready: Kubernetes leaves the field out at 0, and no value means that any will do."""
+"""True at once: the program decides when a Deployment is rolled out, but deletion is awaited, unlike with skipAwait."""
 
 ROLE_LABEL_VALUES: Mapping[str, str] = {
     "prefill": "prefill",

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from stack.scalars import Role
     from stack.serve import RoleServe
 
-GRACE_SECONDS = 130
-"""llm-d router gateway chart: ext_proc carries every running stream, so the EPP leaves as slowly as they end."""
+START_SECONDS = 600
+"""Longest time from the Pod to a Ready EPP: image pull, start, first view of the model servers."""
 
 
 def target_ports(config: StackConfig, serves: Mapping[Role, RoleServe]) -> tuple[int, ...]:
@@ -72,6 +72,7 @@ def decide_epp(
         ext_proc_port=epp.ext_proc_port,
         grpc_health_port=epp.grpc_health_port,
         metrics_port=epp.metrics_port,
+        drain_seconds=epp.drain_seconds,
         config_file=epp.plugins_config_file,
         custom_config=epp.plugins_custom_config,
         tracing=EppTracing(
@@ -236,14 +237,14 @@ def _service(config: StackConfig) -> ObjectPlan:
 
 
 def _deployment(config: StackConfig, rendered: EppRendering) -> ObjectPlan:
-    epp = config.router.epp
+    epp, drain = config.router.epp, rendered.drain
     values: dict[str, Any] = {}
     if epp.hf_token_secret is not None:
         values["HF_TOKEN"] = {"secretKeyRef": {"name": epp.hf_token_secret.name, "key": epp.hf_token_secret.key}}
     values |= {name: env_value(value) for name, value in epp.env.items()}
     pod: dict[str, Any] = {
         "serviceAccountName": names.epp_service_account(config.release),
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "terminationGracePeriodSeconds": drain.grace,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
@@ -264,11 +265,15 @@ def _deployment(config: StackConfig, rendered: EppRendering) -> ObjectPlan:
                     "grpc": {"port": epp.grpc_health_port, "service": rendered.liveness_service},
                     "initialDelaySeconds": 5,
                     "periodSeconds": 10,
+                    # It ends the preStop too: an EPP that hangs must not hang on for the whole drain.
+                    "terminationGracePeriodSeconds": drain.restart,
                 },
                 "readinessProbe": {
                     "grpc": {"port": epp.grpc_health_port, "service": rendered.readiness_service},
                     "periodSeconds": 2,
                 },
+                # Kubernetes' own sleep: the image has no shell.
+                "lifecycle": {"preStop": {"sleep": {"seconds": drain.pre_stop}}},
                 "resources": canonical_resources(epp.resources),
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -294,6 +299,9 @@ def _deployment(config: StackConfig, rendered: EppRendering) -> ObjectPlan:
         if value
     }
     selector = epp_selector(config)
+    # One EPP: the new one is Ready before the old one leaves. Several elect a leader, and a new one would stand by, not
+    # Ready, for as long as an old one leads; so all old ones leave first (ADR 0014).
+    is_alone = epp.replicas == 1
     return ObjectPlan(
         logical_name="epp",
         manifest={
@@ -302,18 +310,17 @@ def _deployment(config: StackConfig, rendered: EppRendering) -> ObjectPlan:
             "metadata": _meta(
                 config,
                 names.epp(config.release),
-                # Of several the leader alone is Ready (GAIE v1.5.0, cmd/epp/runner/health.go; llm-d likewise), and the
-                # provider would wait for all until it gives up.
-                annotations=labels.WAIT_FOR_ONE_READY if epp.replicas > 1 else None,
+                # The program awaits it. The provider would wait for all of several, of which the leader alone is ever
+                # Ready (GAIE v1.5.0, cmd/epp/runner/health.go; llm-d likewise), until it gives up.
+                annotations=labels.WAIT_FOR_UID,
             ),
             "spec": {
                 "replicas": epp.replicas,
                 "selector": {"matchLabels": selector},
-                # One EPP: the new one is Ready before the old one leaves. Several elect a leader, and a new one would
-                # stand by, not Ready, for as long as an old one leads (ADR 0014).
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-                if epp.replicas == 1
+                if is_alone
                 else {"type": "Recreate"},
+                "progressDeadlineSeconds": START_SECONDS if is_alone else START_SECONDS + drain.grace,
                 "template": {
                     "metadata": {"labels": {**labels.common_labels(config.release, "epp"), **selector}},
                     "spec": pod,

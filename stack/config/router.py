@@ -16,6 +16,8 @@ from stack.errors import reject
 from stack.scalars import ExtraFlag, FileName, ImageTag, LabelKey, LabelValue, Port, Positive, Strict
 
 MAX_TARGET_PORTS = 8
+MAX_DRAIN_SECONDS = 86_400
+"""A day. Kubernetes counts the grace period and a Deployment's deadline, which has to hold it, in 32 bits."""
 
 
 def _default_resources() -> ResourcesConfig:
@@ -48,6 +50,11 @@ class EppConfig(Strict):
     ext_proc_port: Port = Field(default=9002, description="Port the gateway asks at.")
     grpc_health_port: Port = Field(default=9003, description="Port of the health service.")
     metrics_port: Port = Field(default=9090, description="Port of the metrics.")
+    drain_seconds: Annotated[Positive, Field(le=MAX_DRAIN_SECONDS)] = Field(
+        default=60,
+        description="Seconds that running requests get to end when an EPP leaves, since every one of them passes "
+        "through it. 1 to 86400. Should cover the longest answer.",
+    )
     env: Environment = Field(default_factory=dict, description="More environment. Secrets by reference only.")
     extra_args: tuple[ExtraFlag, ...] = Field(default=(), description="More arguments, each `--flag=value`.")
     hf_token_secret: SecretName | None = Field(

@@ -6,6 +6,7 @@ set and which Kubernetes objects come of it are decided elsewhere.
 """
 
 from stack.epp.config import CONFIG_KEYS, DEFAULT_CONFIG, PAYLOAD_AGNOSTIC_CONFIG
+from stack.epp.drain import EppDrain, plan_drain
 from stack.epp.proxy import PROXY_CONTAINER, ProxyDecisions, ProxyRendering, proxy_refusals, render_proxy
 from stack.epp.refusal import Refusal, UnsupportedError
 from stack.epp.releases import (
@@ -26,6 +27,7 @@ __all__ = [
     "PROXY_CONTAINER",
     "EppDecisions",
     "EppDistribution",
+    "EppDrain",
     "EppRelease",
     "EppRendering",
     "EppTracing",
@@ -39,6 +41,7 @@ __all__ = [
     "find_proxy",
     "known_epp_versions",
     "known_proxy_versions",
+    "plan_drain",
     "proxy_refusals",
     "render_epp",
     "render_proxy",

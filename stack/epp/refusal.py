@@ -12,13 +12,15 @@ class Refusal:
     """One decision that a release cannot carry out.
 
     `field` is the name of the field of `EppDecisions` or `ProxyDecisions`, `value` what stood there, `why` a fragment
-    that continues "field = value: ", `fix` an imperative sentence without full stop.
+    that continues "field = value: ", `fix` an imperative sentence without full stop. `follows_from` is the decision
+    to take instead of writing an argument that follows from it.
     """
 
     field: str
     value: str
     why: str
     fix: str
+    follows_from: str | None = None
 
     def __str__(self) -> str:
         return f"{self.field} = {self.value}: {self.why}. {self.fix}."

@@ -15,12 +15,27 @@ from stack.epp.config import (
     render_default,
     render_payload_agnostic,
 )
+from stack.epp.drain import DRAIN_TIMEOUT_FLAG, EppDrain, plan_drain
 from stack.epp.refusal import Refusal, UnsupportedError, split_flag, unknown_flags
 from stack.epp.releases import EppDistribution, EppRelease, find_epp
 
 CONFIG_FOLDER: Final = "/config"
 DEFAULT_EXT_PROC_PORT: Final = 9002
 DEFAULT_METRICS_PORT: Final = 9090
+_DECIDED_BY: Final[Mapping[str, str]] = {
+    "pool-name": "pool_name",
+    "pool-namespace": "namespace",
+    "endpoint-selector": "match_labels",
+    "endpoint-target-ports": "target_ports",
+    "config-file": "config_file",
+    "ha-enable-leader-election": "replicas",
+    "grpc-port": "ext_proc_port",
+    "grpc-health-port": "grpc_health_port",
+    "metrics-port": "metrics_port",
+    "tracing": "tracing",
+    DRAIN_TIMEOUT_FLAG: "drain_seconds",
+}
+"""Flags that no operator writes, whether or not they are passed, and the decision that each follows from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +52,8 @@ class EppDecisions:
     """Everything about one EPP that is decided before it is rendered.
 
     `block_size` and `max_prefix_tokens` are in tokens. `has_pool` false serves Pods by `match_labels` and
-    `target_ports` instead of an InferencePool. `drain_seconds` None leaves the release's own drain. `custom_config` are
-    files of the operator's own by name; one with the name of a built-in file takes its place.
+    `target_ports` instead of an InferencePool. `drain_seconds` is the time that streams get to end when the EPP leaves.
+    `custom_config` are files of the operator's own by name; one with the name of a built-in file takes its place.
     """
 
     pool_name: str
@@ -60,7 +75,7 @@ class EppDecisions:
     config_file: str = DEFAULT_CONFIG
     custom_config: Mapping[str, str] = field(default_factory=dict[str, str])
     tracing: EppTracing | None = None
-    drain_seconds: int | None = None
+    drain_seconds: int = 60
     extra_args: tuple[str, ...] = ()
 
 
@@ -79,6 +94,7 @@ class EppRendering:
     image_tag: str
     liveness_service: str
     readiness_service: str
+    drain: EppDrain
 
 
 def epp_refusals(decisions: EppDecisions) -> tuple[Refusal, ...]:
@@ -102,7 +118,7 @@ def render_epp(decisions: EppDecisions) -> EppRendering:
         raise UnsupportedError(refusals)
     elects = decisions.replicas > 1
     return EppRendering(
-        args=tuple(_args(decisions)),
+        args=(*_own_args(decisions, release), *decisions.extra_args),
         config=_config(decisions, release),
         env=tuple(_env(decisions, release)),
         image_repository=release.image_repository,
@@ -110,6 +126,7 @@ def render_epp(decisions: EppDecisions) -> EppRendering:
         # With leader election a standby is alive but not ready, so the two are asked for apart.
         liveness_service="liveness" if elects else "inference-extension",
         readiness_service="readiness" if elects else "inference-extension",
+        drain=plan_drain(decisions.drain_seconds, release),
     )
 
 
@@ -121,13 +138,6 @@ def _refusals(decisions: EppDecisions, release: EppRelease) -> Iterator[Refusal]
             why=f"{release.title} tells no prefill from decode Pods: it has no role filters, no filter by label at all "
             "and no handler that runs a second scheduling profile and names a prefill Pod in the request",
             fix="Use distribution llm-d, or serve aggregated",
-        )
-    if decisions.drain_seconds is not None and "drain-timeout" not in release.flags:
-        yield Refusal(
-            field="drain_seconds",
-            value=str(decisions.drain_seconds),
-            why=f"{release.title} has no --drain-timeout",
-            fix="Leave it out, or use llm-d v0.10.0",
         )
     if not decisions.has_pool and not (decisions.match_labels and decisions.target_ports):
         yield Refusal(
@@ -146,14 +156,16 @@ def _refusals(decisions: EppDecisions, release: EppRelease) -> Iterator[Refusal]
     elif (text := decisions.custom_config.get(decisions.config_file)) is not None:
         allows = _is_on(decisions.extra_args, "allow-experimental-plugins")
         yield from config_refusals(release, decisions.config_file, text, allows_experimental=allows)
-    yield from unknown_flags(decisions.extra_args, release.flags, field="extra_args", release=release.title)
+    decided = {split_flag(own) for own in _own_args(decisions, release)} | _DECIDED_BY.keys()
+    yield from unknown_flags(decisions.extra_args, release.flags | decided, field="extra_args", release=release.title)
     for argument in decisions.extra_args:
-        if split_flag(argument) in {split_flag(own) for own in _own_args(decisions)}:
+        if (flag := split_flag(argument)) in decided:
             yield Refusal(
                 field="extra_args",
                 value=argument,
                 why="is an argument that follows from the rest of the configuration",
                 fix="Take it out and set what it follows from",
+                follows_from=_DECIDED_BY.get(flag),
             )
 
 
@@ -161,12 +173,7 @@ def _is_on(arguments: tuple[str, ...], flag: str) -> bool:
     return any(argument in {f"--{flag}", f"--{flag}=true"} for argument in arguments)
 
 
-def _args(decisions: EppDecisions) -> Iterator[str]:
-    yield from _own_args(decisions)
-    yield from decisions.extra_args
-
-
-def _own_args(decisions: EppDecisions) -> Iterator[str]:
+def _own_args(decisions: EppDecisions, release: EppRelease) -> Iterator[str]:
     """One argument per flag, `--flag=value`: a boolean after a space would be read as something else."""
     if decisions.has_pool:
         yield f"--pool-name={decisions.pool_name}"
@@ -186,8 +193,9 @@ def _own_args(decisions: EppDecisions) -> Iterator[str]:
     if decisions.metrics_port != DEFAULT_METRICS_PORT:
         yield f"--metrics-port={decisions.metrics_port}"
     yield f"--tracing={'true' if decisions.tracing else 'false'}"  # on by default in every release
-    if decisions.drain_seconds is not None:
-        yield f"--drain-timeout={decisions.drain_seconds}s"
+    hand_over = plan_drain(decisions.drain_seconds, release).hand_over
+    if hand_over is not None:
+        yield f"--{DRAIN_TIMEOUT_FLAG}={hand_over}s"
 
 
 def _config(decisions: EppDecisions, release: EppRelease) -> dict[str, str]:

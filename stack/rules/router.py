@@ -34,6 +34,16 @@ _EPP_KEYS: Final[Mapping[str, str]] = {
     "has_pool": "router.inferencePool.create",
     "config_file": "router.epp.pluginsConfigFile",
     "extra_args": "router.epp.extraArgs",
+    "pool_name": "release",
+    "namespace": "namespace",
+    "match_labels": "router.modelServers.matchLabels",
+    "target_ports": "router.modelServers.targetPorts",
+    "replicas": "router.epp.replicas",
+    "ext_proc_port": "router.epp.extProcPort",
+    "grpc_health_port": "router.epp.grpcHealthPort",
+    "metrics_port": "router.epp.metricsPort",
+    "tracing": "tracing.enabled",
+    "drain_seconds": "router.epp.drainSeconds",
 }
 _PROXY_KEYS: Final[Mapping[str, str]] = {
     "kv_connector": "routing.proxy.kvConnector",
@@ -93,7 +103,8 @@ def can_be_rendered(setting: Setting) -> Iterator[Finding]:
 
 
 def _passed_on(key: str, refusal: Refusal) -> Finding:
-    problem = Problem(key=key, value=show(refusal.value), why=refusal.why, fix=refusal.fix)
+    fix = refusal.fix if refusal.follows_from is None else f"Take it out and set {_EPP_KEYS[refusal.follows_from]}"
+    problem = Problem(key=key, value=show(refusal.value), why=refusal.why, fix=fix)
     return Finding(problem=problem, is_error=True)
 
 

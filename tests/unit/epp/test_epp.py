@@ -12,6 +12,7 @@ from stack.epp import (
     epp_refusals,
     find_epp,
     known_epp_versions,
+    plan_drain,
     render_epp,
 )
 from stack.epp.refusal import Refusal, split_flag
@@ -63,7 +64,20 @@ def test_the_newest_llm_d_release_gets_the_arguments_of_its_chart() -> None:
         "--config-file=/config/default-plugins.yaml",
         "--grpc-health-port=9003",
         "--tracing=false",
+        "--drain-timeout=10s",
     )
+
+
+def test_a_release_without_a_drain_of_its_own_is_not_asked_for_one() -> None:
+    for decisions in (replace(SPLIT, version="v0.9.0"), GAIE):
+        assert not [arg for arg in render_epp(decisions).args if "drain" in arg]
+
+
+@pytest.mark.parametrize("decisions", RENDERABLE)
+def test_the_drain_is_that_of_the_decided_seconds_and_release(decisions: EppDecisions) -> None:
+    release = find_epp(decisions.distribution, decisions.version)
+    assert not isinstance(release, Refusal)
+    assert render_epp(replace(decisions, drain_seconds=300)).drain == plan_drain(300, release)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +86,6 @@ def test_the_newest_llm_d_release_gets_the_arguments_of_its_chart() -> None:
         pytest.param(replace(SPLIT, replicas=2), "--ha-enable-leader-election=true", id="two replicas elect a leader"),
         pytest.param(replace(SPLIT, ext_proc_port=9102), "--grpc-port=9102", id="another ext_proc port"),
         pytest.param(replace(SPLIT, metrics_port=9190), "--metrics-port=9190", id="another metrics port"),
-        pytest.param(replace(SPLIT, drain_seconds=45), "--drain-timeout=45s", id="a drain of its own"),
         pytest.param(replace(SPLIT, extra_args=("--v=4",)), "--v=4", id="an argument of the operator's"),
         pytest.param(
             replace(SPLIT, config_file="mine.yaml", custom_config={"mine.yaml": render_epp(SPLIT).config[FILES[0]]}),
@@ -268,10 +281,6 @@ def config_text(**change: object) -> str:
             replace(GAIE, version="v0.10.0"), "version", "Use v1.5.0", id="a version of the other distribution"
         ),
         pytest.param(replace(GAIE, is_disaggregated=True), "is_disaggregated", "serve aggregated", id="P/D with gaie"),
-        pytest.param(replace(GAIE, drain_seconds=30), "drain_seconds", "no --drain-timeout", id="a drain with gaie"),
-        pytest.param(
-            replace(SPLIT, version="v0.9.0", drain_seconds=30), "drain_seconds", "v0.10.0", id="a drain before v0.10.0"
-        ),
         pytest.param(replace(SPLIT, has_pool=False), "has_pool", "match labels", id="no pool and no labels"),
         pytest.param(
             replace(SPLIT, config_file="pd-config.yaml"),
@@ -296,6 +305,21 @@ def config_text(**change: object) -> str:
         ),
         pytest.param(
             replace(SPLIT, extra_args=("--pool-name=other",)), "extra_args", "follows from", id="a flag of ours again"
+        ),
+        pytest.param(
+            replace(SPLIT, extra_args=("--grpc-port=9105",)),
+            "extra_args",
+            "follows from",
+            id="a flag that is passed only with another value than the default",
+        ),
+        pytest.param(
+            replace(SPLIT, extra_args=("--drain-timeout=5m",)), "extra_args", "follows from", id="a drain by hand"
+        ),
+        pytest.param(
+            replace(GAIE, extra_args=("--drain-timeout=5m",)),
+            "extra_args",
+            "follows from",
+            id="a drain by hand where there is no such flag",
         ),
         pytest.param(replace(SPLIT, **custom("a: [")), "custom_config", "is not YAML", id="a file that is no YAML"),
         pytest.param(replace(SPLIT, **custom("- a")), "custom_config", "is no mapping", id="a file that is a list"),
@@ -362,12 +386,24 @@ def test_not_refused(decisions: EppDecisions) -> None:
 
 
 def test_every_refusal_is_told_at_once() -> None:
-    decisions = replace(GAIE, is_disaggregated=True, drain_seconds=1, config_file="none.yaml")
-    assert [refusal.field for refusal in epp_refusals(decisions)] == [
-        "is_disaggregated",
-        "drain_seconds",
-        "config_file",
-    ]
+    decisions = replace(GAIE, is_disaggregated=True, config_file="none.yaml", extra_args=("--drain-timeout=5m",))
+    assert [refusal.field for refusal in epp_refusals(decisions)] == ["is_disaggregated", "config_file", "extra_args"]
+
+
+def test_a_refused_argument_names_the_decision_to_take_instead() -> None:
+    """For every flag of a release that some decision leads to, whether it is passed or not."""
+    everything = replace(
+        SPLIT,
+        replicas=2,
+        ext_proc_port=1,
+        metrics_port=2,
+        tracing=EppTracing(endpoint="e", sampler="s", sampler_arg="1"),
+    )
+    alone = replace(everything, has_pool=False, match_labels={"a": "1"}, target_ports=(8000,))
+    passed = {split_flag(arg) for decisions in (everything, alone) for arg in render_epp(decisions).args}
+    for flag in sorted(passed - {"zap-encoder", "pool-group"}):
+        [refusal] = epp_refusals(replace(SPLIT, extra_args=(f"--{flag}=x",)))
+        assert refusal.follows_from in EppDecisions.__dataclass_fields__, flag
 
 
 def test_the_known_versions_are_those_that_were_read() -> None:

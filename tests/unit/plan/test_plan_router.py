@@ -107,7 +107,7 @@ def test_fail_close_is_passed_on() -> None:
 # --- EPP --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_epp_has_the_charts_ports_probes_resources_and_grace() -> None:
+def test_the_epp_has_the_charts_ports_probes_and_resources() -> None:
     found = picker(plan())
     assert {port["name"]: port["containerPort"] for port in found["ports"]} == {
         "grpc": 9002,
@@ -118,7 +118,61 @@ def test_the_epp_has_the_charts_ports_probes_resources_and_grace() -> None:
     assert (found["livenessProbe"]["initialDelaySeconds"], found["livenessProbe"]["periodSeconds"]) == (5, 10)
     assert found["readinessProbe"]["periodSeconds"] == 2
     assert found["resources"] == {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "16Gi"}}
-    assert epp(plan())["template"]["spec"]["terminationGracePeriodSeconds"] == 130
+
+
+WHOLE: dict[str, Any] = {"modelserver": {"replicas": {"aggregated": 1}}}
+GAIE: dict[str, Any] = {"distribution": "gaie", "version": "v1.5.0"}
+
+
+def leave(whole: StackPlan) -> tuple[int, str | None, int]:
+    """Seconds of the preStop, the drain argument, and the grace period."""
+    found = picker(whole)
+    [pre_stop] = found["lifecycle"].values()
+    drain = next((arg for arg in found["args"] if arg.startswith("--drain-timeout=")), None)
+    return pre_stop["sleep"]["seconds"], drain, epp(whole)["template"]["spec"]["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "want"),
+    [
+        pytest.param({}, (10, "--drain-timeout=10s", 115), id="by default"),
+        pytest.param({"router": {"epp": {"drainSeconds": 600}}}, (10, "--drain-timeout=10s", 655), id="long answers"),
+        pytest.param(
+            {**WHOLE, "router": {"epp": {**GAIE, "drainSeconds": 600}}},
+            (600, None, 635),
+            id="long answers and an EPP that cuts them when it is told to stop",
+        ),
+    ],
+)
+def test_the_epp_leaves_after_the_streams_that_it_carries(
+    blocks: dict[str, Any], want: tuple[int, str | None, int]
+) -> None:
+    assert leave(plan(**blocks)) == want
+
+
+def test_an_epp_that_hangs_is_restarted_before_a_long_drain_is_over() -> None:
+    whole = plan(**WHOLE, router={"epp": {**GAIE, "drainSeconds": 600}})
+    assert picker(whole)["livenessProbe"]["terminationGracePeriodSeconds"] == 30
+
+
+def test_how_long_the_epp_drains_touches_no_model_server() -> None:
+    one, other = (
+        [w.object.manifest for w in plan(router={"epp": {"drainSeconds": seconds}}).modelserver.workloads]
+        for seconds in (60, 600)
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("replicas", "want"),
+    [
+        pytest.param(1, 600, id="one: the new one starts beside the old one"),
+        pytest.param(2, 600 + 655, id="several: the old ones leave first"),
+    ],
+)
+def test_a_roll_out_of_the_epp_counts_as_stuck_only_after_it_could_have_been_over(replicas: int, want: int) -> None:
+    whole = plan(router={"epp": {"replicas": replicas, "drainSeconds": 600}})
+    assert epp(whole)["progressDeadlineSeconds"] == want
 
 
 def test_the_epp_is_told_its_pool_and_its_file() -> None:
@@ -173,9 +227,6 @@ def test_one_epp_is_replaced_by_a_ready_one_and_needs_no_lease() -> None:
     assert epp(whole)["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     assert not [resource for _, resource, _ in rights(whole, "Role", "rel-epp-sa") if resource == "leases"]
     assert "--ha-enable-leader-election=true" not in picker(whole)["args"]
-    assert "pulumi.com/waitFor" not in planned(whole, "Deployment", "rel-epp")["metadata"]["annotations"], (
-        "the provider's own wait asks for more: that the Pod is of the newest template"
-    )
 
 
 def test_several_epps_elect_a_leader_and_are_replaced_together() -> None:
@@ -187,10 +238,12 @@ def test_several_epps_elect_a_leader_and_are_replaced_together() -> None:
     assert "--ha-enable-leader-election=true" in picker(whole)["args"]
 
 
-def test_of_several_epps_one_ready_one_is_waited_for() -> None:
-    """The others stand by, not Ready. Any number will do: Kubernetes writes none at 0."""
-    annotations = planned(plan(router={"epp": {"replicas": 2}}), "Deployment", "rel-epp")["metadata"]["annotations"]
-    assert annotations["pulumi.com/waitFor"] == "jsonpath={.status.readyReplicas}"
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_the_program_awaits_the_epp_and_not_the_provider(replicas: int) -> None:
+    """Of several the others stand by and are never Ready, for which the provider would wait in vain."""
+    whole = plan(router={"epp": {"replicas": replicas}})
+    annotations = planned(whole, "Deployment", "rel-epp")["metadata"]["annotations"]
+    assert annotations["pulumi.com/waitFor"] == "jsonpath={.metadata.uid}"
     assert annotations["pulumi.com/patchForce"] == "true"
 
 
