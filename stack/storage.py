@@ -129,7 +129,7 @@ def _claim(
 
 
 def refuse_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: ClusterFacts) -> tuple[Problem, ...]:
-    """Claims in the cluster that can't be taken over: one that goes, and one that may be somebody else's."""
+    """Claims in the cluster that can't be taken over: one that goes, and one that nobody said is to be adopted."""
     problems: list[Problem] = []
     for volume in volumes:
         name = volume.object.name
@@ -147,7 +147,7 @@ def refuse_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: C
                     f"`{kubectl} get pvc {name}` finds it no more, then run it again",
                 )
             )
-        elif live.instance != config.release:
+        elif live.instance != config.release and not _adopts(config, volume):
             label = f"{labels.INSTANCE}={config.release}"
             found = "no such label" if live.instance is None else f"`{live.instance}` there"
             overwrite = "" if live.instance is None else " --overwrite"
@@ -157,17 +157,30 @@ def refuse_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: C
                     value=show(name),
                     why=f"a claim of this name exists without the label {label} of this release (it has {found}), so "
                     "it may be somebody else's",
-                    fix=f"To take it over with what it holds, label it: `{kubectl} label pvc {name} {label}"
-                    f"{overwrite}`. Otherwise choose another release or namespace",
+                    fix=f"To take it over with what it holds, set {_key(config, volume)}.adopt: true, or label it: "
+                    f"`{kubectl} label pvc {name} {label}{overwrite}`. Otherwise choose another release or namespace",
                 )
             )
     return tuple(problems)
 
 
 def warn_of_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: ClusterFacts) -> tuple[Problem, ...]:
-    """What a preview can't show when the claims are not known."""
-    if facts.claims is not None or not volumes:
+    """What a preview can't show when the claims are not known, and claims that another release may miss."""
+    if not volumes:
         return ()
+    if facts.claims is not None:
+        return tuple(
+            Problem(
+                key=f"{_key(config, volume)}.adopt",
+                value=show(volume.object.name),
+                why=f"this claim has the label of release `{live.instance}` and is taken over from it",
+                fix=f"See that nothing deploys `{live.instance}` with this claim any more: it would be refused there, "
+                "or be taken back with adopt there too",
+            )
+            for volume in volumes
+            if (live := facts.claims.get(volume.object.name)) is not None
+            and live.instance not in {None, config.release}
+        )
     return (
         Problem(
             key="storage",
@@ -180,8 +193,16 @@ def warn_of_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: 
 
 
 def _key(config: StackConfig, volume: VolumePlan) -> str:
-    is_model = volume.object.name == names.model_cache(config.release)
-    return "storage.model" if is_model else "storage.compileCache"
+    return "storage.model" if _is_model(config, volume) else "storage.compileCache"
+
+
+def _adopts(config: StackConfig, volume: VolumePlan) -> bool:
+    storage = config.storage
+    return storage.model.adopt if _is_model(config, volume) else storage.compile_cache.adopt
+
+
+def _is_model(config: StackConfig, volume: VolumePlan) -> bool:
+    return volume.object.name == names.model_cache(config.release)
 
 
 def plan_mounts(config: StackConfig, recipe: Recipe, role: Role, serve_config_map: str) -> tuple[MountPlan, ...]:

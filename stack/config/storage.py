@@ -57,6 +57,11 @@ class CompileCacheConfig(Strict):
         default=None,
         description="StorageClass with kind pvc. Default: the cluster's. Cannot change while the claim exists.",
     )
+    adopt: bool = Field(
+        default=False,
+        description="Whether a claim that is there already under the name of kind pvc, without the label of this "
+        "release, is taken over with what it holds. Otherwise it is refused.",
+    )
     existing_claim: ExistingCacheClaims = Field(
         default_factory=ExistingCacheClaims, description="Claim of each role with kind existingClaim."
     )
@@ -78,6 +83,11 @@ class ModelVolumeConfig(Strict):
     storage_class: DnsSubdomain | None = Field(
         default=None,
         description="StorageClass with kind pvc. Default: the cluster's. Cannot change while the claim exists.",
+    )
+    adopt: bool = Field(
+        default=False,
+        description="Whether a claim that is there already under the name of kind pvc, without the label of this "
+        "release, is taken over with what it holds. Otherwise it is refused.",
     )
     existing_claim: DnsSubdomain | None = Field(
         default=None, description="Name of your claim with kind existingClaim, where it is required."

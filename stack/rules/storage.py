@@ -34,7 +34,7 @@ _BUILT_IN_PATHS: Final[Mapping[str, str]] = {
     CONFIG_DIR: "the serve configuration",
 }
 FIELDS_OF_KIND: Final[Mapping[str, frozenset[str]]] = {
-    "pvc": frozenset({"size", "access_modes", "storage_class"}),
+    "pvc": frozenset({"size", "access_modes", "storage_class", "adopt"}),
     "existingClaim": frozenset({"existing_claim"}),
     "emptyDir": frozenset({"size_limit"}),
 }

@@ -152,6 +152,68 @@ def test_a_claim_is_refused_when(live: ClaimFacts, want_value: str, want_why: st
     assert (problem.key, problem.value) == ("storage.compileCache", want_value)
     assert want_why in problem.why
     assert want_fix in problem.fix
+    assert ("set storage.compileCache.adopt: true" in problem.fix) == (not live.is_terminating)
+
+
+CACHE, MODEL = "rel-compile-cache-decode", "rel-model-cache"
+ADOPTED: dict[str, Any] = {"compileCache": {"adopt": True}}
+ADOPTED_MODEL: dict[str, Any] = {"model": {"kind": "pvc", "existingClaim": None, "adopt": True}}
+
+
+@pytest.mark.parametrize(
+    ("live", "storage"),
+    [
+        pytest.param(ClaimFacts(name=CACHE), ADOPTED, id="a cache that is nobody's"),
+        pytest.param(ClaimFacts(name=CACHE, instance="other"), ADOPTED, id="a cache of another release"),
+        pytest.param(ClaimFacts(name=MODEL), ADOPTED_MODEL, id="a model store that is nobody's"),
+    ],
+)
+def test_a_claim_is_adopted_as_it_is(live: ClaimFacts, storage: dict[str, Any]) -> None:
+    whole = plan(holding(live), storage=storage)
+    [found] = [volume for volume in whole.volumes if volume.object.name == live.name]
+    assert found.import_id == f"ns/{live.name}"
+    assert found.object.manifest["metadata"]["labels"]["app.kubernetes.io/instance"] == "rel"
+    fresh = plan(EMPTY_CLUSTER, storage=storage)
+    assert found.object in [volume.object for volume in fresh.volumes], "as one that the stack makes"
+
+
+@pytest.mark.parametrize(
+    ("live", "storage", "want_key"),
+    [
+        pytest.param(
+            ClaimFacts(name=CACHE, is_terminating=True), ADOPTED, "storage.compileCache", id="one that goes, though"
+        ),
+        pytest.param(
+            ClaimFacts(name=CACHE, instance="rel", is_terminating=True), ADOPTED, "storage.compileCache", id="even ours"
+        ),
+        pytest.param(
+            ClaimFacts(name=MODEL),
+            {**ADOPTED, "model": {"kind": "pvc", "existingClaim": None}},
+            "storage.model",
+            id="one of the other volume",
+        ),
+        pytest.param(ClaimFacts(name=CACHE), ADOPTED_MODEL, "storage.compileCache", id="and the other way round"),
+    ],
+)
+def test_adopt_does_not_take_over(live: ClaimFacts, storage: dict[str, Any], want_key: str) -> None:
+    with pytest.raises(FactsError) as caught:
+        plan(holding(live), storage=storage)
+    assert [problem.key for problem in caught.value.problems] == [want_key]
+
+
+@pytest.mark.parametrize(
+    ("instance", "want_warned"),
+    [
+        pytest.param("other", True, id="another release may miss it"),
+        pytest.param(None, False, id="nobody misses it"),
+        pytest.param("rel", False, id="it is ours already"),
+    ],
+)
+def test_who_may_miss_an_adopted_claim_is_told(instance: str | None, want_warned: bool) -> None:
+    warnings = plan(holding(ClaimFacts(name=CACHE, instance=instance)), storage=ADOPTED).warnings
+    about = [warning for warning in warnings if warning.startswith(f"storage.compileCache.adopt = {CACHE}: ")]
+    assert len(about) == want_warned
+    assert all("release `other`" in warning for warning in about)
 
 
 def test_everything_the_cluster_forbids_is_told_at_once() -> None:
@@ -164,7 +226,7 @@ def test_everything_the_cluster_forbids_is_told_at_once() -> None:
     keys = [problem.key for problem in caught.value.problems]
     assert keys == ["storage.compileCache", "storage.model", "topology unknown"]
     lines = str(caught.value).splitlines()
-    assert lines[0] == "The cluster stands in the way:"
+    assert lines[0] == "What is live stands in the way:"
     assert len(lines) == 4
 
 

@@ -176,6 +176,12 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
         {"storage": {"model": {"kind": "pvc", "existingClaim": None, "readOnly": True}}},
         ["storage.model.readOnly"],
     ),
+    (
+        "adoption where no claim is made",
+        {"storage": {"compileCache": {"kind": "emptyDir", "adopt": True}, "model": {"adopt": True}}},
+        ["storage.compileCache.adopt", "storage.compileCache.kind", "storage.model.adopt"],
+    ),
+    ("adoption where claims are made", {"storage": {"compileCache": {"adopt": True}}}, []),
     ("sizes in bytes", {"storage": {"compileCache": {"size": 200}}}, ["storage.compileCache.size"]),
     ("shared memory that fills the memory", {"storage": {"shm": {"sizeLimit": "500Gi"}}}, ["storage.shm.sizeLimit"]),
     # Devices
