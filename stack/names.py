@@ -57,6 +57,14 @@ def topology_anchor(release: str) -> str:
     return f"{release}-topology"
 
 
+def topology_policy(release: str, namespace: str) -> str:
+    """ValidatingAdmissionPolicy and binding that protect the anchor; there is one set of them for the whole cluster.
+
+    With dots, which neither part can hold: `a-b` in `c` and `a` in `b-c` must not fight for one object.
+    """
+    return f"{release}.{namespace}.topology"
+
+
 # --- volumes ----------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RELEASES = st.from_regex(r"[a-z]([-a-z0-9]{0,30}[a-z0-9])?", fullmatch=True)
 NAMESPACES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+SUBDOMAIN = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def workloads(release: str) -> Iterator[str]:
@@ -52,6 +52,7 @@ def names_by_kind(release: str, namespace: str) -> dict[str, list[str]]:
         "InferencePool": [names.inference_pool(release)],
         "Gateway": [names.gateway(release)],
         "HTTPRoute": [names.http_route(release)],
+        "ValidatingAdmissionPolicy": [names.topology_policy(release, namespace)],
         "DestinationRule": [names.destination_rule(release)],
     }
 
@@ -83,6 +84,15 @@ def test_another_content_has_another_name_and_the_old_one_comes_back() -> None:
     first, second = ({"count": count} for count in (4, 8))
     assert names.claim_template("chat", first) != names.claim_template("chat", second)
     assert names.claim_template("chat", dict(first)) == names.claim_template("chat", first)
+
+
+@given(RELEASES, NAMESPACES, RELEASES, NAMESPACES)
+def test_no_two_stacks_of_a_cluster_share_a_policy(release: str, namespace: str, other: str, elsewhere: str) -> None:
+    is_same = (release, namespace) == (other, elsewhere)
+    assert (names.topology_policy(release, namespace) == names.topology_policy(other, elsewhere)) == is_same
+    assert names.topology_policy(f"{release}-{namespace}", elsewhere) != names.topology_policy(
+        release, f"{namespace}-{elsewhere}"
+    )
 
 
 def test_names_are_those_of_the_chart() -> None:
