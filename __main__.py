@@ -11,13 +11,16 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from cluster.facts import read_facts
-from cluster.wait import WaitError, Waits
+from cluster.trial import try_workloads
+from cluster.wait import WaitError, Waits, until_change_has_ended
 from components.serving_stack import ServingStack, ServingStackArgs
+from components.state import read_state
 from components.waits import end_quietly_when_interrupted
 from stack.config.encrypted import refuse_encrypted
 from stack.errors import ConfigError
 from stack.plan import plan_stack
 from stack.rules import accept
+from stack.trial import weigh_trial
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -89,8 +92,21 @@ def main() -> None:
     for unknown in facts.unknown:
         pulumi.log.warn(f"not known: {unknown}")
     with in_one_line():
-        plan = plan_stack(accepted, facts)
+        plan = plan_stack(accepted, facts, read_state())
+        if facts.anchor_is_known:  # else nobody answers
+            workloads = [workload.object for workload in plan.modelserver.workloads]
+            plan = weigh_trial(plan, try_workloads(config.context, workloads))
     if plan.refusal is not None and not pulumi.runtime.is_dry_run():
+        topology = plan.modelserver.topology
+        if topology.leaving:
+            # The engine looked at the cluster before this, so going on afterwards would take what goes for what runs.
+            until_change_has_ended(
+                config.context,
+                namespace=config.namespace,
+                release=config.release,
+                report=pulumi.log.info,
+                seconds=topology.leave_seconds,
+            )
         raise pulumi.RunError(plan.refusal)
     for warning in plan.warnings:
         pulumi.log.warn(warning)

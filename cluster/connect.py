@@ -1,5 +1,7 @@
 """The connection to the API server that the program itself uses, by the same context as the provider.
 
+Changes nothing: it reads, and has writes tried without effect.
+
 It asks through the `kubernetes` package's client, which brings credentials and TLS, but takes the answers as plain
 JSON: importing the package's models takes longer than everything that is read here.
 """
@@ -19,6 +21,7 @@ from urllib3 import Retry
 from urllib3.exceptions import HTTPError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 Object = dict[str, Any]
@@ -44,7 +47,7 @@ class ClusterError(Exception):
 
 
 class Cluster:
-    """One API server, through one kubeconfig context. Reads only. A context manager that closes its connections.
+    """One API server, through one kubeconfig context. Changes nothing. A context manager that closes its connections.
 
     Attributes:
         context: name of the context.
@@ -90,24 +93,44 @@ class Cluster:
         Raises:
             ClusterError: no answer, or not a good one.
         """
-        method, url, headers, *_ = self._api.param_serialize(
-            method="GET",
-            resource_path=path,
-            query_params=list(query.items()),
-            header_params={"Accept": "application/json"},
-            auth_settings=["BearerToken"],
-        )
-        try:
-            answer = self._api.call_api(method, url, header_params=headers, _request_timeout=TIMEOUT_SECONDS)
-            answer.read()
-        except (HTTPError, OSError) as error:
-            raise ClusterError(_innermost(error)) from None
+        answer = self._ask("GET", path, query)
         if answer.status >= FIRST_ERROR:
             raise ClusterError(f"{answer.status} {answer.reason}", answer.status)
         try:
             return json.loads(answer.data)
         except ValueError:  # a proxy's page, or half an answer
             raise ClusterError("the answer is no JSON") from None
+
+    def try_to_apply(self, path: str, manifest: Object, *, field_manager: str) -> None:
+        """Have the API server check an object as if it were applied: defaults, validation, admission. Nothing is kept.
+
+        Raises:
+            ClusterError: it would not be taken, in the API server's words, or could not be tried.
+        """
+        answer = self._ask(
+            "PATCH",
+            path,
+            {"dryRun": "All", "fieldManager": field_manager, "force": "true"},
+            body=json.dumps(manifest),
+        )
+        if answer.status >= FIRST_ERROR:
+            raise ClusterError(_message(answer.data) or f"{answer.status} {answer.reason}", answer.status)
+
+    def _ask(self, method: str, path: str, query: Mapping[str, str], *, body: str | None = None) -> Any:
+        sent = {} if body is None else {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML
+        method, url, headers, *_ = self._api.param_serialize(
+            method=method,
+            resource_path=path,
+            query_params=list(query.items()),
+            header_params={"Accept": "application/json", **sent},
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = self._api.call_api(method, url, header_params=headers, body=body, _request_timeout=TIMEOUT_SECONDS)
+            answer.read()
+        except (HTTPError, OSError) as error:
+            raise ClusterError(_innermost(error)) from None
+        return answer
 
     def find(self, path: str) -> Object | None:
         """One object, None if it is not there.
@@ -135,6 +158,14 @@ class Cluster:
             items += page["items"]
             following = page["metadata"].get("continue") or None
         return items
+
+
+def _message(body: bytes) -> str | None:
+    """What a `Status` says."""
+    try:
+        return json.loads(body)["message"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _why_unusable(error: BaseException) -> str:

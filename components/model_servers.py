@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulumi
 
 from components.objects import declare, scoped
-from components.waits import beside_the_program
+from components.waits import beside_the_program, rolled_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,13 +28,13 @@ class ModelServersArgs:
 
     Attributes:
         before: data path and claim templates; on destroy they go after the anchor, so that draining Pods can still
-            be reached.
+            be reached, and in an update no Pod is touched before the EPP that is to find it serves.
         until_devices_are_free: before a workload is created: until no Pod of another topology holds a device.
         until_rolled_out: after a workload is as planned, by its name in the cluster: until every Pod is new and Ready.
     """
 
     plan: ModelServerPlan
-    before: Sequence[pulumi.Resource]
+    before: Sequence[pulumi.Input[pulumi.Resource]]
     until_devices_are_free: Callable[[], None]
     until_rolled_out: Callable[[str], None]
 
@@ -59,10 +60,21 @@ class ModelServers(pulumi.ComponentResource):
             "uid": anchor.metadata.apply(_uid),  # type: ignore[attr-defined]  # every Kubernetes object has metadata
             "blockOwnerDeletion": True,
         }
-        workloads = [self._workload(name, workload, anchor, owner) for workload in args.plan.workloads]
+        seats = {
+            role: self._seat(name, role, anchor, is_taken=is_taken)
+            for role, is_taken in args.plan.topology.seats.items()
+        }
+        # By their URNs: to depend on a component means to depend on its children, and a seat has none.
+        seated = pulumi.Output.all(*(seat.urn for seat in seats.values())).apply(lambda _: anchor)
+        workloads: list[pulumi.CustomResource] = []
+        complete: dict[str, pulumi.Output[pulumi.Resource]] = {}
+        for planned in args.plan.workloads:
+            under = [anchor, *([seats[planned.role]] if planned.role in seats else [])]
+            after = [seated, *(complete[earlier] for earlier in planned.after)]
+            workload = self._workload(name, planned, under, after, owner)
+            workloads.append(workload)
+            complete[planned.object.name] = rolled_out(workload, partial(args.until_rolled_out, planned.object.name))
         self.resources = [*read, anchor, *workloads]
-        for planned, workload in zip(args.plan.workloads, workloads, strict=True):
-            self._await_roll_out(planned.object.name, workload, args)
         self.register_outputs({"topology": args.plan.topology.key})
 
     def _anchor(self, name: str, args: ModelServersArgs, read: Sequence[pulumi.Resource]) -> pulumi.CustomResource:
@@ -72,18 +84,42 @@ class ModelServers(pulumi.ComponentResource):
             topology.anchor,
             pulumi.ResourceOptions(
                 parent=self,
-                replacement_trigger=topology.key,
+                # Not `replacement_trigger`: an outdated state holds the key of an earlier update, and would have the
+                # anchor replaced that is as wanted. What is refreshed is the data.
+                replace_on_changes=["data"],
                 # Not for data: at destroy the way to the Pods must stay until the last one is gone.
                 depends_on=[*args.before, *read],
                 custom_timeouts=pulumi.CustomTimeouts(delete=f"{topology.leave_seconds}s"),
             ),
         )
 
+    def _seat(self, name: str, role: str, anchor: pulumi.Resource, *, is_taken: bool) -> pulumi.ComponentResource:
+        """What a role's workload stands on: nothing in the cluster, but an order for the engine.
+
+        An update deletes last what it drops. A role that is set to 0 would hold its devices until the others have
+        grown, and they would wait for those devices. So its seat is replaced, and with it, first, what stood on it.
+        """
+        seat = pulumi.ComponentResource(
+            "servingstack:serving:RoleSeat",
+            f"{name}-{role}",
+            None,
+            pulumi.ResourceOptions(
+                parent=self,
+                replacement_trigger="taken" if is_taken else "empty",
+                delete_before_replace=True,
+                # When the topology changes as well, all workloads have gone with the anchor by then.
+                depends_on=[anchor],
+            ),
+        )
+        seat.register_outputs({})
+        return seat
+
     def _workload(
         self,
         name: str,
         workload: WorkloadPlan,
-        anchor: pulumi.CustomResource,
+        under: Sequence[pulumi.Resource],
+        after: Sequence[pulumi.Input[pulumi.Resource]],
         owner: dict[str, Any],
     ) -> pulumi.CustomResource:
         timeout = f"{workload.timeout_seconds}s"
@@ -93,26 +129,14 @@ class ModelServers(pulumi.ComponentResource):
             pulumi.ResourceOptions(
                 parent=self,
                 # The cluster's garbage collection takes all workloads down in parallel when the anchor goes.
-                deleted_with=anchor,
-                replace_with=[anchor],
+                deleted_with=under[0],
+                replace_with=list(under),
+                depends_on=list(after),
                 hooks=pulumi.ResourceHookBinding(before_create=[self._devices_free]),
                 custom_timeouts=pulumi.CustomTimeouts(create=timeout, update=timeout, delete=timeout),
             ),
             owners=[owner],
         )
-
-    def _await_roll_out(self, name: str, workload: pulumi.CustomResource, args: ModelServersArgs) -> None:
-        """Wait here and not in an after hook, during which the engine could do nothing else: see `components.waits`.
-
-        Also for a workload that did not change in this update: it may still be on its way from the one before, and an
-        update that ends well has to mean that the stack serves.
-        """
-
-        async def wait(_: object) -> None:
-            await beside_the_program(lambda: args.until_rolled_out(name))
-
-        if not pulumi.runtime.is_dry_run():
-            workload.id.apply(wait)
 
 
 def _uid(metadata: Any) -> str:

@@ -38,13 +38,17 @@ class ServingStack(pulumi.ComponentResource):
         plan = args.plan
         claims = DeviceClaims(name, DeviceClaimsArgs(templates=plan.claims), child)
         RetainedVolumes(name, RetainedVolumesArgs(volumes=plan.volumes), child)
-        router = EndpointPicker(name, EndpointPickerArgs(objects=plan.router), child)
+        router = EndpointPicker(
+            name,
+            EndpointPickerArgs(objects=plan.router, roll_outs=plan.roll_outs, until_rolled_out=args.until_rolled_out),
+            child,
+        )
         gateway = Gateway(name, GatewayArgs(objects=plan.gateway), child)
         ModelServers(
             name,
             ModelServersArgs(
                 plan=plan.modelserver,
-                before=[*claims.resources, *router.resources, *gateway.resources],
+                before=[*claims.resources, *router.resources, *router.serving, *gateway.resources],
                 until_devices_are_free=args.until_devices_are_free,
                 until_rolled_out=args.until_rolled_out,
             ),

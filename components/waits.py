@@ -19,6 +19,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+import pulumi
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,6 +49,8 @@ async def beside_the_program(wait: Callable[[], None]) -> None:
         error: BaseException | None = None
         try:
             wait()
+        except StopIteration as raised:  # no future takes one, and the program would wait for ever
+            error = RuntimeError(f"the wait ended early: {raised!r}")
         except Exception as raised:  # noqa: BLE001  # it is raised again where it is awaited
             error = raised
         with contextlib.suppress(RuntimeError):  # the loop is closed: the program ended for another reason
@@ -55,6 +59,21 @@ async def beside_the_program(wait: Callable[[], None]) -> None:
     # The SDK finds its engine through context variables.
     threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True).start()
     await ended
+
+
+def rolled_out(workload: pulumi.CustomResource, wait: Callable[[], None]) -> pulumi.Output[pulumi.Resource]:
+    """The workload itself, once it has rolled out, for others to depend on; at once in a preview.
+
+    Also for a workload that did not change in this update: it may still be on its way from the one before, and an
+    update that ends well has to mean that the stack serves.
+    """
+
+    async def after(_: object) -> pulumi.Resource:
+        if not pulumi.runtime.is_dry_run():
+            await beside_the_program(wait)
+        return workload
+
+    return workload.id.apply(after)
 
 
 def end_quietly_when_interrupted() -> None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class FactsError(ConfigError):
-    """What the cluster holds stands in the way of the plan, in previews and updates. Carries every reason."""
+    """What is live stands in the way of the plan, in previews and updates. Carries every reason."""
 
     def __str__(self) -> str:
-        return "\n".join(["The cluster stands in the way:", *(f"  {problem}" for problem in self.problems)])
+        return "\n".join(["What is live stands in the way:", *(f"  {problem}" for problem in self.problems)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +85,46 @@ class ClusterFacts:
 
 
 NOTHING_READ = ClusterFacts(unknown=("the cluster was not read",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldTopology:
+    """A topology anchor that the engine's state has from the last update: which stack it is of.
+
+    Attributes:
+        key: its topology key.
+    """
+
+    release: str
+    namespace: str
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateFacts:
+    """What the engine's state holds of this stack, from its last update.
+
+    Attributes:
+        topologies: anchors in it, normally one, none before the first update and after a destroy; None when the state
+            could not be read.
+        cluster_identifier: what the provider in it was made with, None when there is none.
+    """
+
+    topologies: tuple[HeldTopology, ...] | None = None
+    cluster_identifier: str | None = None
+
+
+STATE_UNKNOWN = StateFacts()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialFacts:
+    """What the API server said to every planned workload in a dry run.
+
+    Attributes:
+        refused: workload name -> the API server's words, for those that it would not take.
+        unknown: why it could not be asked, None when it could.
+    """
+
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    unknown: str | None = None

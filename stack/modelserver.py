@@ -125,6 +125,7 @@ def plan_workload(
     topology: TopologyPlan,
     devices: DevicesPlan,
     contributions: Mapping[str, str],
+    after: tuple[str, ...] = (),
 ) -> WorkloadPlan:
     """One role Deployment, or one nodePlacement entry's."""
     budget = startup_budget_seconds(config, recipe)
@@ -170,6 +171,7 @@ def plan_workload(
         # One Pod after another in the worst case, each leaving before the next one loads.
         timeout_seconds=max(1, placement.replicas) * (budget + grace) + SLACK_SECONDS,
         contributions=contributions,
+        after=after,
     )
 
 

@@ -4,38 +4,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stack import names
 from stack.applied import apply_defaults
 from stack.budget import budget_line, sum_budget
 from stack.contributions import trace_contributions
 from stack.devices import plan_devices
 from stack.errors import in_order
-from stack.facts import FactsError
+from stack.facts import STATE_UNKNOWN, FactsError
 from stack.gateway import endpoint, gateway_name, plan_gateway
 from stack.modelserver import SLACK_SECONDS, plan_serve_config, plan_service_account, plan_workload
 from stack.monitoring import plan_monitoring
-from stack.planned import ModelServerPlan, ProviderPlan, StackPlan
-from stack.router import plan_router
+from stack.moves import refuse_moves
+from stack.planned import ModelServerPlan, ProviderPlan, RollOutPlan, StackPlan
+from stack.protection import plan_protection
+from stack.router import START_SECONDS, plan_router
 from stack.serve import plan_serve
 from stack.storage import plan_volumes, refuse_claims, warn_of_claims
-from stack.topology import place, plan_topology
+from stack.topology import order_entries, place, plan_topology
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stack.config.root import StackConfig
-    from stack.facts import ClusterFacts
+    from stack.facts import ClusterFacts, StateFacts
+    from stack.planned import ObjectPlan, WorkloadPlan
     from stack.rules import Accepted
     from stack.scalars import Role
     from stack.serve import RoleServe
 
 
-def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
+def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STATE_UNKNOWN) -> StackPlan:
     """Decide everything.
 
     Args:
         accepted: a configuration that every rule accepts, with its recipe.
         facts: what the cluster holds; unknown facts lead to a plan that says what it could not settle.
+        state: what the engine's state holds of this stack.
 
     Raises:
-        FactsError: what the cluster holds forbids it.
+        FactsError: what is live forbids it.
     """
     config, recipe = accepted.config, accepted.recipe
     model = config.modelserver.model or recipe.model
@@ -52,6 +59,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
     serves: dict[Role, RoleServe] = {
         role: plan_serve(config, recipe, role, is_disaggregated=topology.is_disaggregated) for role in roles
     }
+    order = order_entries(config, placements, key=topology.key, facts=facts)
     workloads = tuple(
         plan_workload(
             config,
@@ -63,13 +71,15 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
             contributions=trace_contributions(
                 config, recipe, placement, serves[placement.role], topology=topology, devices=devices
             ),
+            after=order.get(names.workload(config.release, placement.role, placement.entry), ()),
         )
         for placement in placements
     )
     router = plan_router(config, recipe, serves, is_disaggregated=topology.is_disaggregated)
     volumes = plan_volumes(config, roles, facts)
     unsettled = () if topology.unknown is None else (topology.unknown,)
-    if refused := refuse_claims(config, volumes, facts):
+    moves = refuse_moves(config, topology, facts=facts, state=state)
+    if refused := (*moves, *refuse_claims(config, volumes, facts)):
         raise FactsError((*refused, *unsettled))
     budget = sum_budget(
         [
@@ -92,6 +102,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
         monitoring=plan_monitoring(config, serves),
         modelserver=ModelServerPlan(
             objects=(
+                *plan_protection(config, topology.anchor.name),
                 *plan_service_account(config),
                 *(plan_serve_config(config, serve) for serve in serves.values()),
             ),
@@ -99,15 +110,52 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts) -> StackPlan:
             topology=topology,
         ),
         budget=budget,
+        roll_outs={
+            planned.name: planned
+            for planned in (*_workload_roll_outs(config, workloads), *_router_roll_outs(config, router))
+        },
         warnings=tuple(
             map(
                 str,
-                in_order((*accepted.warnings, *unsettled, *topology.warnings, *warn_of_claims(config, volumes, facts))),
+                in_order((*accepted.warnings, *unsettled, *warn_of_claims(config, volumes, facts))),
             )
         ),
         applied=apply_defaults(config, recipe, serves),
         outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget)),
     )
+
+
+def _workload_roll_outs(config: StackConfig, workloads: tuple[WorkloadPlan, ...]) -> Iterator[RollOutPlan]:
+    for workload in workloads:
+        yield RollOutPlan(
+            name=workload.object.name,
+            part=workload.role,
+            selector=workload.object.manifest["spec"]["selector"]["matchLabels"],
+            pods=workload.replicas,
+            ready=workload.replicas,
+            awaits_leave=True,
+            is_owned=True,
+            timeout_seconds=workload.timeout_seconds,
+            patience_seconds=config.rollout.patience_seconds,
+        )
+
+
+def _router_roll_outs(config: StackConfig, router: tuple[ObjectPlan, ...]) -> Iterator[RollOutPlan]:
+    for planned in router:
+        if planned.kind == "Deployment":
+            spec = planned.manifest["spec"]
+            yield RollOutPlan(
+                name=planned.name,
+                part="epp",
+                selector=spec["selector"]["matchLabels"],
+                pods=spec["replicas"],
+                ready=1,
+                # The old one drains while the new one serves; it holds nothing that anybody waits for.
+                awaits_leave=False,
+                is_owned=False,
+                timeout_seconds=spec["template"]["spec"]["terminationGracePeriodSeconds"] + START_SECONDS,
+                patience_seconds=config.rollout.patience_seconds,
+            )
 
 
 def _outputs(config: StackConfig, *, model: str, devices: Any, plan_parts: tuple[Any, Any, Any, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from stack.scalars import ROLES, Role
 
 if TYPE_CHECKING:
     from stack.config.root import StackConfig
-    from stack.facts import ClusterFacts, WorkloadFacts
+    from stack.facts import ClusterFacts
 
 WORKLOAD_KIND = "Deployment"
 UNKNOWN_TOPOLOGY = "topology unknown"
@@ -95,15 +95,13 @@ def plan_topology(
     def key_of(generation: int) -> str:
         return topology_key(mode=mode, is_disaggregated=is_disaggregated, model=model, generation=generation)
 
-    generation, unknown = 1, _under_way(config, facts)
+    leaving = _leaving(config, facts)
+    generation, unknown = 1, _under_way(leaving)
     if mode == "nodePlacement":
         unknown = unknown or _generation_unknown(config, facts)
         if facts.anchor is not None and facts.anchor.key == key_of(facts.anchor.generation):
             generation = facts.anchor.generation + (1 if _reassigns(placements, facts) else 0)
     key = key_of(generation)
-    growing = _growing(config, placements, facts)
-    goes_late = unknown is None and growing and facts.anchor is not None and facts.anchor.key == key
-    dropped = _dropped(config, placements, facts) if goes_late else []
     anchor = ObjectPlan(
         logical_name="topology",
         manifest={
@@ -126,13 +124,36 @@ def plan_topology(
         generation=generation,
         anchor=anchor,
         leave_seconds=leave_seconds,
+        seats={} if mode == "nodePlacement" else {role: any(p.role == role for p in placements) for role in ROLES},
+        changes=facts.anchor is not None and facts.anchor.key != key,
+        leaving=leaving,
         unknown=unknown,
-        dropped=tuple(sorted(workload.name for workload in dropped)),
-        warnings=tuple(_warn_of_drop(workload, growing) for workload in dropped),
     )
 
 
-def _under_way(config: StackConfig, facts: ClusterFacts) -> Problem | None:
+def order_entries(
+    config: StackConfig, placements: tuple[Placement, ...], *, key: str, facts: ClusterFacts
+) -> dict[str, tuple[str, ...]]:
+    """Workload name -> workloads that must have rolled out first.
+
+    Entries of a role that run are changed one after the other, so that the others go on serving, while the chart
+    restarts them all at once. Entries that are made, in a first install or under a new topology key, start together.
+    """
+    if facts.anchor is None or facts.anchor.key != key:
+        return {}
+    order: dict[str, tuple[str, ...]] = {}
+    last: dict[Role, str] = {}
+    for placement in placements:
+        name = names.workload(config.release, placement.role, placement.entry)
+        if placement.entry is None or name not in (facts.workloads or {}):
+            continue
+        if placement.role in last:
+            order[name] = (last[placement.role],)
+        last[placement.role] = name
+    return order
+
+
+def _leaving(config: StackConfig, facts: ClusterFacts) -> tuple[str, ...]:
     """An anchor or workload that goes, or a workload made under another anchor than the live one, which goes next.
 
     A workload without any owner is none of these: garbage collection leaves it alone, and an update gives it its owner.
@@ -145,11 +166,17 @@ def _under_way(config: StackConfig, facts: ClusterFacts) -> Problem | None:
         is_orphaned = facts.anchor_is_known and live.owner_uid not in {None, owner}
         if live.is_terminating or is_orphaned:
             going.append(f"{WORKLOAD_KIND} {name}")
-    if not going:
+    return tuple(going)
+
+
+def _under_way(leaving: tuple[str, ...]) -> Problem | None:
+    """While an earlier change goes on, nothing is settled."""
+    if not leaving:
         return None
+    goes = f"{_join(list(leaving))} {'goes' if len(leaving) == 1 else 'go'}"
     return _unknown(
-        "an earlier change is still under way",
-        fix=f"Wait until {_join(going)} {'is' if len(going) == 1 else 'are'} gone, then run `pulumi up` again",
+        f"an earlier change is still under way: {goes} first, and an update waits for that, changes nothing and stops",
+        fix="Run `pulumi up` again after that",
     )
 
 
@@ -179,33 +206,6 @@ def _generation_unknown(config: StackConfig, facts: ClusterFacts) -> Problem | N
 
 def _unknown(why: str, *, fix: str) -> Problem:
     return Problem(key=UNKNOWN_TOPOLOGY, value="", why=why, fix=fix)
-
-
-def _dropped(config: StackConfig, placements: tuple[Placement, ...], facts: ClusterFacts) -> list[WorkloadFacts]:
-    """Live workloads with Pods that are not planned any more.
-
-    Under the same key they go only after another one has grown, because the engine deletes what is dropped last; when
-    the key changes everything goes first.
-    """
-    planned = {names.workload(config.release, p.role, p.entry) for p in placements}
-    return [live for name, live in sorted((facts.workloads or {}).items()) if name not in planned and live.replicas]
-
-
-def _growing(config: StackConfig, placements: tuple[Placement, ...], facts: ClusterFacts) -> list[str]:
-    """Names of planned workloads that are new or get more Pods."""
-    live = facts.workloads or {}
-    wanted = {names.workload(config.release, p.role, p.entry): p.replicas for p in placements}
-    return [name for name, replicas in wanted.items() if name not in live or live[name].replicas < replicas]
-
-
-def _warn_of_drop(dropped: WorkloadFacts, growing: list[str]) -> Problem:
-    return Problem(
-        key=f"modelserver.replicas.{dropped.role}",
-        value="0",
-        why=f"{dropped.name} is deleted only after {_join(growing)} rolled out with more Pods, since an update deletes "
-        "last what it drops; it keeps its devices until then",
-        fix=f"If no devices are spare, set {dropped.role} to 0 in an update of its own first",
-    )
 
 
 def _join(what: list[str]) -> str:

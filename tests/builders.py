@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cli.stackfile import read_stack_file
-from stack.facts import NOTHING_READ, ClusterFacts
+from stack.facts import NOTHING_READ, STATE_UNKNOWN, ClusterFacts, StateFacts
 from stack.plan import plan_stack
 from stack.rules import Accepted, accept
 
@@ -42,11 +42,11 @@ def accepted(**blocks: Any) -> Accepted:
     return accept(merged(SMALLEST, blocks), context="test")
 
 
-def plan(facts: ClusterFacts = NOTHING_READ, **blocks: Any) -> StackPlan:
+def plan(facts: ClusterFacts = NOTHING_READ, state: StateFacts = STATE_UNKNOWN, **blocks: Any) -> StackPlan:
     """The plan of `accepted(**blocks)`; made once for the same blocks, so leave its manifests as they are."""
-    if facts is NOTHING_READ:
+    if facts is NOTHING_READ and state is STATE_UNKNOWN:
         return _plan_once(json.dumps(blocks))
-    return plan_stack(accepted(**blocks), facts)
+    return plan_stack(accepted(**blocks), facts, state)
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
@@ -19,17 +20,29 @@ Answer = tuple[int, Any]
 """Status and body: JSON-shaped, or text to be sent as it is."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """One request that brought something along; `body` as JSON."""
+
+    method: str
+    path: str
+    content_type: str
+    body: Any
+
+
 class StandIn:
     """What it answers, and what it was asked.
 
     Attributes:
         url: where it listens.
         asked: path and query of every request, in order.
+        sent: those of them that had a body.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[tuple[str, dict[str, str]]] = []
+        self.sent: list[Sent] = []
         self._answers: dict[str, list[Answer]] = {}
 
     def tell(self, path: str, *answers: Answer) -> None:
@@ -58,7 +71,22 @@ class StandIn:
 class _Handler(BaseHTTPRequestHandler):
     stand_in: ClassVar[StandIn]
 
+    def do_PATCH(self) -> None:  # the base class's name
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.stand_in.sent.append(
+            Sent(
+                method="PATCH",
+                path=urlsplit(self.path).path,
+                content_type=self.headers["Content-Type"],
+                body=json.loads(body),
+            )
+        )
+        self._answer()
+
     def do_GET(self) -> None:  # the base class's name
+        self._answer()
+
+    def _answer(self) -> None:
         split = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(split.query).items()}
         status, body = self.stand_in.answer(split.path, query)

@@ -31,6 +31,7 @@ PLANS: dict[str, StackPlan] = {
         router={"epp": {"replicas": 2}},
         monitoring={"enabled": True, "provider": "prometheus-operator"},
         imagePullSecrets=["registry-login"],
+        rollout={"protectTopology": True},
     ),
     "entries on nodes": plan(
         modelserver={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,13 +19,19 @@ from pulumi.runtime.proto.resource_pb2 import ResourceHookRequest, ResourceHookR
 from pulumi.runtime.settings import reset_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs
 
 UID = "11111111-2222-3333-4444-555555555555"
 """What the recorder gives every object that an update makes."""
 MASK = "[secret]"
+READ_STATE = "pulumi:pulumi:readStackResourceOutputs"
+"""The engine's own function that tells a stack's resources as the state has them."""
+CALM = 1000
+"""Rounds of an event loop in which nothing is under way: what one registration sets off takes some tens of them."""
+DEADLINE = 30
+"""Seconds after which a program that should have come to rest is given up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +94,9 @@ class Recorded:
         return {key: value for key, value in sorted((named | scalars).items()) if value}
 
 
+def _answer_at_once(_: Recorded) -> None: ...
+
+
 @dataclass
 class Recorder(Mocks):
     """Keeps every registration in order.
@@ -94,7 +104,11 @@ class Recorder(Mocks):
     Attributes:
         uid: what a cluster gives each object; None for a preview in which nothing is there yet.
         runs_hooks: whether bound create hooks are run, through the SDK's own server for them, as the engine does.
-        made: identities in the order in which they were given.
+        state: what the engine answers when it is asked what the state holds; None for an engine that can't tell. By
+            default the answer before the first update.
+        before_answer: is called with each registration before the program hears that it is done.
+        asked: token and arguments of every function that was called.
+        made: kind and logical name of everything in the order in which it came to be.
         exports: stack outputs.
         hook_errors: what hooks answered that failed.
         finished: URNs whose outputs were registered.
@@ -102,8 +116,11 @@ class Recorder(Mocks):
 
     uid: str | None = UID
     runs_hooks: bool = False
+    state: dict[str, Any] | None = field(default_factory=lambda: holding({}))
+    before_answer: Callable[[Recorded], None] = _answer_at_once
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     resources: list[Recorded] = field(default_factory=list[Recorded])
-    made: list[str] = field(default_factory=list[str])
+    made: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     exports: dict[str, Any] = field(default_factory=dict[str, Any])
     finished: list[str] = field(default_factory=list[str])
     hook_errors: list[str] = field(default_factory=list[str])
@@ -114,12 +131,21 @@ class Recorder(Mocks):
         outputs: dict[str, Any] = dict(given.inputs)
         if self.uid is not None and "metadata" in outputs:
             outputs["metadata"] = {**outputs["metadata"], "uid": self.uid}
-        self.made.append(id_of(args.name))
+        self.made.append((given.typ.rpartition(":")[2], given.name))
         return id_of(args.name), outputs
 
     def call(self, args: MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
         given: Any = args
-        return dict(given.args), None
+        self.asked.append((given.token, dict(given.args)))
+        if given.token != READ_STATE:
+            return dict(given.args), []
+        if self.state is None:
+            return {}, [("stackName", "unknown function")]
+        return self.state, []
+
+    def state_after(self) -> dict[str, Any]:
+        """What the engine answers in the next run, of all that was registered; outputs are as the inputs were."""
+        return holding({r.urn: {"type": r.type, "outputs": r.inputs} for r in self.resources})
 
     def of(self, kind: str) -> list[Recorded]:
         """Registrations of a kind, in order."""
@@ -144,6 +170,11 @@ class Recorder(Mocks):
     def names(self) -> set[tuple[str, str]]:
         """Type and name of everything."""
         return {(r.type, r.name) for r in self.resources}
+
+
+def holding(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What the engine answers of a state with these resources: URN -> type and outputs."""
+    return {"name": "organization/serving-stack/test", "outputs": {urn: dict(held) for urn, held in resources.items()}}
 
 
 def name_of(urn: str) -> str:
@@ -174,16 +205,16 @@ class RecordingMonitor(MockMonitor):
         return super()
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802  # the engine's name for it
-        self.recorder.resources.append(
-            Recorded(
-                type=request.type,
-                name=request.name,
-                urn=self.make_urn(request.parent, request.type, request.name),
-                id=id_of(request.name),
-                inputs=plain(MessageToDict(request.object)),
-                request=request,
-            )
+        recorded = Recorded(
+            type=request.type,
+            name=request.name,
+            urn=self.make_urn(request.parent, request.type, request.name),
+            id=id_of(request.name),
+            inputs=plain(MessageToDict(request.object)),
+            request=request,
         )
+        self.recorder.resources.append(recorded)
+        self.recorder.before_answer(recorded)
         self._run_hooks(request, request.hooks.before_create)
         response = self._mocks.RegisterResource(request)
         self._run_hooks(request, request.hooks.after_create)
@@ -240,11 +271,45 @@ def plain(value: Any) -> Any:
             return value
 
 
+class Loop(asyncio.SelectorEventLoop):
+    """Counts the requests that the program has sent and not been answered."""
+
+    under_way = 0
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        self.under_way += 1
+        answer: Any = super().run_in_executor(executor, func, *args)
+        answer.add_done_callback(self._count_answer)
+        return answer
+
+    def _count_answer(self, _: object) -> None:
+        self.under_way -= 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
     """Where programs run: an event loop of their own, no engine, nothing left behind."""
 
-    loop: asyncio.AbstractEventLoop
+    loop: Loop
+
+    def until_calm(self, *, held: int = 0) -> None:
+        """Return when the program can do nothing more before the caller, a wait of its own, has ended.
+
+        So what is not registered then waits for the caller, and not for its turn.
+
+        Args:
+            held: requests that the caller itself keeps from being answered.
+        """
+        is_calm = threading.Event()
+
+        def look(rounds: int) -> None:
+            if rounds == CALM:
+                is_calm.set()
+            else:
+                self.loop.call_soon(look, rounds + 1 if self.loop.under_way <= held else 0)
+
+        self.loop.call_soon_threadsafe(look, 0)
+        assert is_calm.wait(DEADLINE)
 
     def __call__(
         self, program: Callable[[], object], *, preview: bool = False, recorder: Recorder | None = None
@@ -254,7 +319,12 @@ class Stage:
         asyncio.set_event_loop(self.loop)
         _set_root("taken")  # else `set_mocks` makes a stack, and a program that an engine runs begins without one
         pulumi.runtime.set_mocks(
-            recorder, project="serving-stack", stack="test", preview=preview, monitor=RecordingMonitor(recorder)
+            recorder,
+            project="serving-stack",
+            stack="test",
+            organization="organization",
+            preview=preview,
+            monitor=RecordingMonitor(recorder),
         )
         _set_root(None)
         try:
@@ -286,7 +356,7 @@ def keep_pulumi_to_itself() -> Generator[Stage]:
         loops.append(asyncio.new_event_loop())
         asyncio.set_event_loop(loops[-1])
 
-    loop = asyncio.new_event_loop()
+    loop = Loop()
     # A failing program leaves tasks that nobody asks for their exception; the SDK's entry point silences asyncio too.
     loop.set_exception_handler(lambda _, __: None)
     workers = ThreadPoolExecutor(max_workers=4, initializer=give_a_loop)

@@ -12,6 +12,8 @@ from tests.builders import plan
 from tests.components.programs import PLANS, whole_stack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stack.planned import StackPlan
     from tests.components.recorder import Recorded, Recorder, Stage
 
@@ -42,6 +44,11 @@ def workloads(seen: Recorder, planned: StackPlan) -> list[Recorded]:
 
 def anchor(seen: Recorder) -> Recorded:
     return seen.named("rel-topology", "ConfigMap")
+
+
+def seats(seen: Recorder) -> dict[str, Recorded]:
+    """Role -> its seat."""
+    return {recorded.name.removeprefix("rel-"): recorded for recorded in seen.of("RoleSeat")}
 
 
 # --- every object -----------------------------------------------------------------------------------------------------
@@ -84,24 +91,50 @@ def test_only_workloads_have_hooks_and_stand_in_the_replaced_set(seen: Recorder,
     mine = {r.urn for r in workloads(seen, planned)}
     for option in ("hooks", "replaceWith", "deletedWith"):
         assert {r.urn for r in seen.resources if option in r.options} == mine
-    assert {r.urn for r in seen.resources if "replacementTrigger" in r.options} == {anchor(seen).urn}
+    assert {r.urn for r in seen.resources if "replaceOnChanges" in r.options} == {anchor(seen).urn}
+    triggered = {r.urn for r in seen.resources if "replacementTrigger" in r.options}
+    assert triggered == {r.urn for r in seats(seen).values()}
 
 
 def test_property_paths_are_written_as_kubernetes_writes_them(seen: Recorder) -> None:
     """A path in snake case would be sent as it is and match nothing."""
     for recorded in seen.objects:
         for path in (*recorded.request.ignoreChanges, *recorded.request.replaceOnChanges):
-            assert re.fullmatch(r'(spec|metadata)(\.[a-z][A-Za-z]*)+(\["[a-z./-]+"\])?', path), path
+            assert re.fullmatch(r'data|(spec|metadata)(\.[a-z][A-Za-z]*)+(\["[a-z./-]+"\])?', path), path
 
 
 # --- the anchor -------------------------------------------------------------------------------------------------------
 
 
-def test_the_anchor_is_replaced_by_a_plain_key_known_at_preview(seen: Recorder, planned: StackPlan) -> None:
-    key = planned.modelserver.topology.key
-    assert anchor(seen).options["replacementTrigger"] == key
-    assert anchor(seen).inputs["data"] == {"key": key}
-    assert re.fullmatch("[0-9a-f]{10}", key)
+def test_the_anchor_is_replaced_when_its_data_change_and_the_data_are_the_key(
+    seen: Recorder, planned: StackPlan
+) -> None:
+    """What is refreshed decides, and not what an update of long ago left in the state.
+
+    A replacement trigger is the state's: an outdated one holds an earlier key, and the engine would take down Pods that
+    are as wanted.
+    """
+    assert anchor(seen).options["replaceOnChanges"] == ["data"]
+    assert "replacementTrigger" not in anchor(seen).options
+    assert anchor(seen).inputs["data"] == {"key": planned.modelserver.topology.key}
+    assert anchor(seen).request.deleteBeforeReplace
+
+
+@pytest.mark.parametrize("preview", [False, True], ids=["update", "preview"])
+def test_the_key_is_plain_text_that_a_preview_knows(
+    situation: str, recording: Callable[[str, bool], Recorder], preview: bool
+) -> None:
+    """An unknown one would show every preview as a replacement, or none."""
+    assert re.fullmatch("[0-9a-f]{10}", anchor(recording(situation, preview)).inputs["data"]["key"])
+
+
+def test_another_key_is_the_only_change_of_data_that_a_configuration_can_make(declare: Stage) -> None:
+    """Of two configurations with one key the anchor stays, whatever else is changed; its metadata may be updated."""
+    first = declare(whole_stack(plan()))
+    again = declare(whole_stack(plan(modelserver={"replicas": {"decode": 0}, "image": {"tag": "9.9.9"}})))
+    other = declare(whole_stack(plan(modelserver={"replicas": {"aggregated": 1}})))
+    assert anchor(again).inputs["data"] == anchor(first).inputs["data"]
+    assert anchor(other).inputs["data"] != anchor(first).inputs["data"]
 
 
 def test_the_anchor_waits_for_the_last_pod_to_leave(seen: Recorder, planned: StackPlan) -> None:
@@ -131,6 +164,49 @@ def test_the_data_path_that_outlives_the_pods_is_all_there(seen: Recorder) -> No
     assert not kinds & {"PersistentVolumeClaim", "PodMonitor", "VMPodScrape"}
 
 
+# --- seats ------------------------------------------------------------------------------------------------------------
+
+SEATS = {
+    "the smallest": {"prefill": "taken", "decode": "taken", "aggregated": "empty"},
+    "everything made by the stack": {"prefill": "taken", "decode": "taken", "aggregated": "empty"},
+    "aggregated, nothing made but what must be": {"prefill": "empty", "decode": "empty", "aggregated": "taken"},
+    # Each entry is a Deployment of its own, and what is dropped from the end of the list frees nothing for the others.
+    "entries on nodes": {},
+}
+
+
+def test_every_role_has_a_seat_that_says_whether_it_has_pods(situation: str, seen: Recorder) -> None:
+    """Also a role without: else there would be nothing to replace, and so no order, when it loses its Pods."""
+    triggers = {role: recorded.options["replacementTrigger"] for role, recorded in seats(seen).items()}
+    assert triggers == SEATS[situation]
+
+
+def test_a_seat_is_replaced_at_once_and_stands_on_the_anchor_alone(seen: Recorder) -> None:
+    for recorded in seats(seen).values():
+        assert recorded.options.keys() == {"deleteBeforeReplace", "dependsOn", "parent", "replacementTrigger"}
+        assert recorded.options["dependsOn"] == ["rel-topology"]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "want"),
+    [
+        pytest.param({"prefill": 2, "decode": 2}, {"prefill": "taken", "decode": "taken"}, id="both run"),
+        pytest.param({"prefill": 0, "decode": 4}, {"prefill": "empty", "decode": "taken"}, id="one at 0"),
+        pytest.param({"prefill": 1, "decode": 3}, {"prefill": "taken", "decode": "taken"}, id="other numbers"),
+    ],
+)
+def test_only_the_way_to_0_and_back_replaces_a_seat(
+    declare: Stage, replicas: dict[str, int], want: dict[str, str]
+) -> None:
+    seen = declare(whole_stack(plan(modelserver={"replicas": replicas})))
+    found = {role: recorded.options["replacementTrigger"] for role, recorded in seats(seen).items()}
+    assert found == want | {"aggregated": "empty"}
+
+
+def test_the_seats_of_every_situation_are_written_down() -> None:
+    assert SEATS.keys() == PLANS.keys()
+
+
 # --- workloads --------------------------------------------------------------------------------------------------------
 
 
@@ -139,9 +215,18 @@ def test_workloads_are_owned_by_the_anchor_and_go_with_it(seen: Recorder, planne
         [owner] = recorded.inputs["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["blockOwnerDeletion"]) == ("ConfigMap", "rel-topology", True)
         assert owner["uid"], "without it the garbage collector would take the workload at once"
-        assert recorded.options["deletedWith"] == "rel-topology"
-        assert recorded.options["replaceWith"] == ["rel-topology"]
+        assert recorded.request.deletedWith == anchor(seen).urn, "never a seat, which takes nothing along"
         assert recorded.options["dependsOn"] == ["rel-topology"]
+
+
+def test_workloads_are_replaced_with_the_anchor_and_with_the_seat_of_their_own_role(
+    seen: Recorder, planned: StackPlan
+) -> None:
+    roles = {workload.object.name: workload.role for workload in planned.modelserver.workloads}
+    for recorded in workloads(seen, planned):
+        own = seats(seen).get(roles[name_in_cluster(recorded)])
+        want = {anchor(seen).urn, *([] if own is None else [own.urn])}
+        assert set(recorded.request.replace_with) == want
 
 
 def test_workloads_have_all_the_time_they_may_need(seen: Recorder, planned: StackPlan) -> None:
@@ -222,4 +307,5 @@ def test_the_situations_cover_every_kind_of_object() -> None:
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"),
         *("DestinationRule", "Gateway", "HTTPRoute", "InferencePool"),
         *("PodMonitor", "ServiceMonitor", "VMPodScrape", "VMServiceScrape"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }

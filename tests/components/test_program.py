@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,22 +14,55 @@ import pulumi
 import pytest
 
 from cluster.wait import WaitError, Waits
-from stack.facts import NOTHING_READ, AnchorFacts, ClaimFacts, ClusterFacts, WorkloadFacts
+from stack.facts import NOTHING_READ, AnchorFacts, ClaimFacts, ClusterFacts, TrialFacts, WorkloadFacts
 from tests.builders import EMPTY_CLUSTER, SMALLEST, merged, plan
 from tests.components.programs import main_program
-from tests.components.recorder import Recorder
+from tests.components.recorder import UID, Recorder, holding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from stack.planned import ObjectPlan
     from tests.components.recorder import Stage
 
 SDK_VERSION = version("pulumi-kubernetes")
+TAKEN = TrialFacts()
+AS_LIVE = holding({})
+"""Stands for a state that knows the anchor that runs."""
+
+
+def knowing(anchor: AnchorFacts | None) -> dict[str, Any]:
+    """What the engine answers of a state that holds this anchor."""
+    if anchor is None:
+        return holding({})
+    meta = {"name": "rel-topology", "namespace": "ns", "labels": {"app.kubernetes.io/instance": "rel"}}
+    outputs = {"metadata": meta, "data": {"key": anchor.key}}
+    return holding({"urn:anchor": {"type": "kubernetes:core/v1:ConfigMap", "outputs": outputs}})
 
 
 @pytest.fixture
-def run(declare: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[..., Recorder]]:
-    """Run the program with blocks as the engine hands them over, against a cluster of which `facts` are known."""
+def tried() -> list[tuple[str, list[str]]]:
+    """Context and names of the workloads that the API server was asked about."""
+    return []
+
+
+@pytest.fixture
+def ended() -> list[tuple[str, dict[str, Any]]]:
+    """Context and the rest of every wait for the end of an earlier change."""
+    return []
+
+
+@pytest.fixture
+def run(
+    declare: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    tried: list[tuple[str, list[str]]],
+    ended: list[tuple[str, dict[str, Any]]],
+) -> Generator[Callable[..., Recorder]]:
+    """Run the program with blocks as the engine hands them over, against a cluster of which `facts` are known.
+
+    `trial` is what the API server says to the workloads in a dry run; `state` what the engine says of its state.
+    """
     before = signal.getsignal(signal.SIGINT)
 
     def pass_by(_waits: Waits, _name: str) -> None: ...
@@ -36,10 +70,12 @@ def run(declare: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[.
     def run(
         *,
         facts: ClusterFacts = EMPTY_CLUSTER,
+        trial: TrialFacts = TAKEN,
         preview: bool = False,
         context: str | None = "test",
         secret_keys: tuple[str, ...] = (),
         recorder: Recorder | None = None,
+        state: dict[str, Any] | None = AS_LIVE,
         raw: Mapping[str, str] | None = None,
         **blocks: Any,
     ) -> Recorder:
@@ -56,9 +92,20 @@ def run(declare: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Callable[.
         def read_facts(_context: str, **_which: str) -> ClusterFacts:
             return facts
 
+        def try_workloads(context: str, workloads: Sequence[ObjectPlan]) -> TrialFacts:
+            tried.append((context, [workload.name for workload in workloads]))
+            return trial
+
+        def until_change_has_ended(context: str, **of_what: Any) -> None:
+            ended.append((context, of_what))
+
         monkeypatch.setattr("cluster.facts.read_facts", read_facts)
+        monkeypatch.setattr("cluster.trial.try_workloads", try_workloads)
+        monkeypatch.setattr("cluster.wait.until_change_has_ended", until_change_has_ended)
         if recorder is None:  # there is no cluster to wait for
             monkeypatch.setattr(Waits, "until_rolled_out", pass_by)
+            recorder = Recorder(uid=None if preview else UID)
+        recorder.state = knowing(facts.anchor) if state is AS_LIVE else state
         return declare(main_program, preview=preview, recorder=recorder)
 
     yield run
@@ -203,25 +250,21 @@ PLACED = {"nodePlacement": [{"role": "prefill", "node": "a"}, {"role": "decode",
 UNDER_WAY = dataclasses.replace(
     EMPTY_CLUSTER, anchor=AnchorFacts(key="k", generation=1, uid="1", is_terminating=True), workloads={}
 )
+UNDER_WAY_IS_SAID = (
+    "topology unknown: an earlier change is still under way: ConfigMap rel-topology goes first, and an update waits "
+    "for that, changes nothing and stops. Run `pulumi up` again after that."
+)
+HARDLY_READ_IS_SAID = (
+    "topology unknown: the generation of nodePlacement is kept in the cluster and could not be read, so it is "
+    "not known whether this change reassigns nodes. Give access to the cluster and run `pulumi up` again."
+)
 
 
 @pytest.mark.parametrize(
     ("facts", "modelserver", "want"),
     [
-        pytest.param(
-            NOTHING_READ,
-            PLACED,
-            "topology unknown: the generation of nodePlacement is kept in the cluster and could not be read, so it is "
-            "not known whether this change reassigns nodes. Give access to the cluster and run `pulumi up` again.",
-            id="nothing could be read",
-        ),
-        pytest.param(
-            UNDER_WAY,
-            {},
-            "topology unknown: an earlier change is still under way. Wait until ConfigMap rel-topology is gone, then "
-            "run `pulumi up` again.",
-            id="an earlier change is under way",
-        ),
+        pytest.param(NOTHING_READ, PLACED, HARDLY_READ_IS_SAID, id="nothing could be read"),
+        pytest.param(UNDER_WAY, {}, UNDER_WAY_IS_SAID, id="an earlier change is under way"),
     ],
 )
 def test_a_topology_that_is_not_known_stops_an_update_and_is_told_in_a_preview(
@@ -240,6 +283,192 @@ def test_a_topology_that_is_not_known_stops_an_update_and_is_told_in_a_preview(
     assert recorder.objects == []
 
 
+def test_an_update_waits_for_the_end_of_an_earlier_change_before_it_stops(
+    run: Callable[..., Recorder], ended: list[tuple[str, dict[str, Any]]], logged: dict[str, list[str]]
+) -> None:
+    with pytest.raises(pulumi.RunError, match="still under way"):
+        run(facts=UNDER_WAY, context="pinned", recorder=Recorder())
+    [(context, of_what)] = ended
+    assert context == "pinned"
+    assert {key: of_what[key] for key in ("release", "namespace")} == {"release": "rel", "namespace": "ns"}
+    assert of_what["seconds"] == plan().modelserver.topology.leave_seconds
+    of_what["report"]("rel-prefill-x still leaves")
+    assert "rel-prefill-x still leaves" in logged["info"], "its progress is told"
+
+
+@pytest.mark.parametrize(
+    ("preview", "facts", "modelserver"),
+    [
+        pytest.param(True, UNDER_WAY, {}, id="a preview, which changes nothing and shows it"),
+        pytest.param(False, NOTHING_READ, PLACED, id="an update that is stopped for another reason"),
+        pytest.param(False, EMPTY_CLUSTER, {}, id="an update that goes on"),
+    ],
+)
+def test_nothing_is_waited_for_in(
+    run: Callable[..., Recorder],
+    ended: list[tuple[str, dict[str, Any]]],
+    preview: bool,
+    facts: ClusterFacts,
+    modelserver: dict[str, Any],
+) -> None:
+    with contextlib.suppress(pulumi.RunError):
+        run(facts=facts, preview=preview, modelserver=modelserver)
+    assert ended == []
+
+
+# --- the dry run ------------------------------------------------------------------------------------------------------
+
+AGGREGATED = {"replicas": {"aggregated": 1}}
+REFUSED = TrialFacts(refused={"rel-decode": 'Deployment.apps "rel-decode" is invalid: spec: Required value'})
+UNTRIED = TrialFacts(unknown="503 Service Unavailable")
+UNTRIED_IS_SAID = (
+    "dry run: it is not known whether the API server would take the workloads: 503 Service Unavailable. "
+    "See to it that Deployments may be patched there; a change of the topology is not made without knowing."
+)
+
+
+def running(modelserver: dict[str, Any]) -> ClusterFacts:
+    """A cluster in which the anchor of this configuration is."""
+    key = plan(modelserver=modelserver).modelserver.topology.key
+    return dataclasses.replace(EMPTY_CLUSTER, anchor=AnchorFacts(key=key, generation=1, uid="1"))
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_every_planned_workload_is_tried_before_anything_is_declared(
+    run: Callable[..., Recorder], tried: list[tuple[str, list[str]]], preview: bool
+) -> None:
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(trial=REFUSED, preview=preview, context="pinned", recorder=recorder)
+    assert tried == [("pinned", ["rel-prefill", "rel-decode"])]
+    assert str(caught.value) == (
+        "What is live stands in the way:\n"
+        "  Deployment rel-decode = ns/rel-decode: the API server would not take it: "
+        'Deployment.apps "rel-decode" is invalid: spec: Required value. '
+        "Nothing was changed. Mend what it names and run it again."
+    )
+    assert [r.type for r in recorder.resources] == ["pulumi:pulumi:Stack"]
+
+
+def test_without_a_dry_run_no_topology_is_changed_and_a_preview_says_so(
+    run: Callable[..., Recorder], logged: dict[str, list[str]], ended: list[tuple[str, dict[str, Any]]]
+) -> None:
+    facts = running(AGGREGATED)
+    assert run(preview=True, facts=facts, trial=UNTRIED).objects
+    assert UNTRIED_IS_SAID in logged["warn"]
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(facts=facts, trial=UNTRIED, recorder=recorder)
+    assert str(caught.value) == UNTRIED_IS_SAID
+    assert recorder.objects == []
+    assert ended == [], "nothing goes that could be waited for"
+
+
+@pytest.mark.parametrize(
+    "facts", [pytest.param(running({}), id="the topology stays"), pytest.param(EMPTY_CLUSTER, id="nothing runs yet")]
+)
+def test_without_a_dry_run_everything_else_is_changed_with_a_warning(
+    run: Callable[..., Recorder], logged: dict[str, list[str]], facts: ClusterFacts
+) -> None:
+    assert run(facts=facts, trial=UNTRIED).of("Deployment")
+    assert logged["warn"].count(UNTRIED_IS_SAID) == 1
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param(NOTHING_READ, id="nothing could be read"),
+        pytest.param(dataclasses.replace(EMPTY_CLUSTER, anchor_is_known=False), id="all but the anchor could be read"),
+    ],
+)
+def test_nothing_is_tried_where_the_anchor_could_not_be_read(
+    run: Callable[..., Recorder], tried: list[tuple[str, list[str]]], facts: ClusterFacts
+) -> None:
+    assert run(facts=facts, preview=True).objects
+    assert tried == []
+
+
+# --- what the state holds ---------------------------------------------------------------------------------------------
+
+EMPTIED = holding({})
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+@pytest.mark.parametrize(
+    ("blocks", "want"),
+    [
+        pytest.param({"release": "other"}, ["release = other: this stack is live with release rel"], id="the release"),
+        pytest.param(
+            {"namespace": "other"}, ["namespace = other: this stack is live with namespace ns"], id="the namespace"
+        ),
+        pytest.param(
+            {"cluster": {"identifier": "other"}},
+            ["cluster.identifier = other: this stack is live in cluster test"],
+            id="the cluster",
+        ),
+        pytest.param(
+            {"release": "other", "namespace": "elsewhere"},
+            [
+                "namespace = elsewhere: this stack is live with namespace ns",
+                "release = other: this stack is live with release rel",
+            ],
+            id="two of them",
+        ),
+    ],
+)
+def test_a_live_stack_is_not_moved_by_a_change_of(
+    run: Callable[..., Recorder],
+    tried: list[tuple[str, list[str]]],
+    preview: bool,
+    blocks: dict[str, Any],
+    want: list[str],
+) -> None:
+    state = run().state_after()
+    tried.clear()
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(preview=preview, recorder=recorder, state=state, **blocks)
+    head, *lines = str(caught.value).splitlines()
+    assert head == "What is live stands in the way:"
+    assert [line.strip()[: len(start)] for line, start in zip(lines, want, strict=True)] == want
+    assert all("`pulumi destroy`" in line and "`pulumi up`" in line for line in lines)
+    assert recorder.objects == []
+    assert tried == [], "there is nothing to be tried"
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [{}, {"modelserver": AGGREGATED}, {"modelserver": {"image": {"tag": "9.9.9"}}}, {"eppServiceName": "picker"}],
+    ids=str,
+)
+def test_every_other_change_of_a_live_stack_goes_on(run: Callable[..., Recorder], blocks: dict[str, Any]) -> None:
+    state = run().state_after()
+    assert run(facts=running({}), state=state, **blocks).objects
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_a_topology_is_not_changed_of_which_the_state_knows_nothing(
+    run: Callable[..., Recorder], preview: bool
+) -> None:
+    """The engine would see nothing to replace, and new Pods would ask for the devices of the old."""
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError, match="put back the configuration that runs and run `pulumi up`"):
+        run(facts=running({}), state=EMPTIED, modelserver=AGGREGATED, preview=preview, recorder=recorder)
+    assert recorder.objects == []
+
+
+def test_an_emptied_state_finds_what_runs_again(run: Callable[..., Recorder]) -> None:
+    assert run(facts=running({}), state=EMPTIED).of("Deployment")
+
+
+def test_an_engine_that_does_not_tell_its_state_refuses_nothing(run: Callable[..., Recorder]) -> None:
+    assert run(facts=running({}), state=None, modelserver=AGGREGATED).of("Deployment")
+    assert run(state=None, release="other", namespace="elsewhere").of("Deployment")
+
+
+# --- what the cluster holds, and waits --------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
 def test_a_volume_that_cannot_be_taken_over_stops_even_a_preview(run: Callable[..., Recorder], preview: bool) -> None:
     claims = {
@@ -250,7 +479,7 @@ def test_a_volume_that_cannot_be_taken_over_stops_even_a_preview(run: Callable[.
     with pytest.raises(pulumi.RunError) as caught:
         run(facts=dataclasses.replace(EMPTY_CLUSTER, claims=claims), preview=preview, recorder=recorder)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "The cluster stands in the way:"
+    assert lines[0] == "What is live stands in the way:"
     assert [line.split(":")[0].strip() for line in lines[1:]] == [
         "storage.compileCache = rel-compile-cache-decode",
         "storage.compileCache = rel-compile-cache-prefill",
@@ -258,16 +487,40 @@ def test_a_volume_that_cannot_be_taken_over_stops_even_a_preview(run: Callable[.
     assert recorder.objects == []
 
 
-def test_a_wait_that_fails_is_told_as_it_is(run: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Waits, name: str) -> None:
-        raise WaitError(f"{name} did not roll out")
+@pytest.mark.parametrize(
+    ("name", "want_registered"),
+    [("rel-epp", {"rel-epp"}), ("rel-prefill", {"rel-epp", "rel-prefill", "rel-decode"})],
+)
+def test_a_wait_that_fails_is_told_as_it_is(
+    run: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch, name: str, want_registered: set[str]
+) -> None:
+    def fail(_: Waits, awaited: str) -> None:
+        if awaited == name:
+            raise WaitError(f"{name} did not roll out")
 
-    def pass_by(_: Waits) -> None: ...
-
-    monkeypatch.setattr(Waits, "until_devices_are_free", pass_by)
     monkeypatch.setattr(Waits, "until_rolled_out", fail)
-    with pytest.raises(pulumi.RunError, match=r"^rel-(prefill|decode) did not roll out$"):
-        run(recorder=Recorder(runs_hooks=True))
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(recorder=recorder)
+    assert str(caught.value) == f"{name} did not roll out"
+    assert caught.value.__suppress_context__, "what it was made from is not printed either"
+    assert {r.name for r in recorder.of("Deployment")} == want_registered
+
+
+def test_a_wait_for_devices_that_fails_reaches_the_engine_as_it_is(
+    run: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Waits) -> None:
+        raise WaitError("rel-prefill-x of the earlier topology did not leave")
+
+    def pass_by(_: Waits, name: str) -> None: ...
+
+    monkeypatch.setattr(Waits, "until_devices_are_free", fail)
+    monkeypatch.setattr(Waits, "until_rolled_out", pass_by)
+    recorder = Recorder(runs_hooks=True)
+    with pytest.raises(pulumi.RunError):
+        run(recorder=recorder)
+    assert set(recorder.hook_errors) == {"rel-prefill-x of the earlier topology did not leave"}
 
 
 def test_a_reassigned_node_raises_the_generation_the_cluster_knows(run: Callable[..., Recorder]) -> None:
@@ -288,4 +541,4 @@ def test_a_reassigned_node_raises_the_generation_the_cluster_knows(run: Callable
     )
     seen = run(facts=facts, modelserver=placed("a", "c"))
     assert seen.exports["topology"]["generation"] == 2
-    assert seen.named("rel-topology").options["replacementTrigger"] != first.modelserver.topology.key
+    assert seen.named("rel-topology").inputs["data"] != {"key": first.modelserver.topology.key}

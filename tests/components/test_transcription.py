@@ -86,25 +86,21 @@ def test_every_object_has_a_name_of_its_own_choice(seen: Recorder) -> None:
     assert all(recorded.inputs["metadata"]["name"] for recorded in seen.objects)
 
 
-def test_what_is_awaited_and_what_is_not(seen: Recorder, planned: StackPlan) -> None:
-    """Workloads are true at once and awaited by the program, but their deletion is awaited by the provider.
-
-    Of several EPPs only one will be Ready, so the provider must not wait for all.
-    """
-    roles = {workload.object.name for workload in planned.modelserver.workloads}
+def test_what_the_provider_waits_for(seen: Recorder) -> None:
+    """For no Deployment to become anything, which the program sees to, but for each to go, with its Pods."""
     skipping = {r.kind for r in seen.objects if "pulumi.com/skipAwait" in r.inputs["metadata"]["annotations"]}
     assert skipping <= {"Service", "PersistentVolumeClaim"}
     assert "Service" in skipping
-    for recorded in seen.of("Deployment"):
+    for recorded in seen.objects:
         annotations = recorded.inputs["metadata"]["annotations"]
-        is_role = recorded.inputs["metadata"]["name"] in roles
-        of_several = recorded.inputs["spec"]["replicas"] > 1
-        want = "{.metadata.uid}" if is_role else "{.status.readyReplicas}" if of_several else None
-        assert annotations.get("pulumi.com/waitFor") == (want and f"jsonpath={want}")
+        is_deployment = recorded.kind == "Deployment"
+        assert annotations.get("pulumi.com/waitFor") == ("jsonpath={.metadata.uid}" if is_deployment else None)
         assert "pulumi.com/deletionPropagationPolicy" not in annotations, "background would not wait for the Pods"
 
 
 def test_a_wrong_uid_is_no_uid(declare: Stage) -> None:
     """An update in which the anchor has none must not make Deployments that the garbage collector takes at once."""
+    recorder = Recorder(uid=None)
     with pytest.raises(pulumi.RunError, match="topology anchor has no uid"):
-        declare(whole_stack(PLANS["the smallest"]), recorder=Recorder(uid=None))
+        declare(whole_stack(PLANS["the smallest"]), recorder=recorder)
+    assert [r.name for r in recorder.of("Deployment")] == ["rel-epp"]

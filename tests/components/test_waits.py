@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulumi
 import pytest
@@ -19,16 +19,21 @@ from tests.builders import ROOT
 from tests.components.programs import PLANS, whole_stack
 from tests.components.recorder import Recorder, Stage
 
+if TYPE_CHECKING:
+    from stack.planned import StackPlan
+    from tests.components.recorder import Recorded
+
 DEADLINE = 10
 NOTHING_ELSE: dict[str, Any] = {"claims": (), "volumes": (), "router": (), "gateway": (), "monitoring": ()}
 ROLES = dataclasses.replace(PLANS["the smallest"], **NOTHING_ELSE)
 ENTRIES = dataclasses.replace(PLANS["entries on nodes"], **NOTHING_ELSE)
 
 
-def test_every_workload_is_awaited_by_its_name_in_the_cluster(declare: Stage) -> None:
+def test_every_deployment_is_awaited_once_by_its_name_in_the_cluster(planned: StackPlan, declare: Stage) -> None:
     awaited: list[str] = []
-    declare(whole_stack(ENTRIES, until_rolled_out=awaited.append), recorder=Recorder(runs_hooks=True))
-    assert sorted(awaited) == ["rel-decode-1", "rel-decode-3", "rel-prefill-0", "rel-prefill-2"]
+    declare(whole_stack(planned, until_rolled_out=awaited.append))
+    assert sorted(awaited) == sorted(o.name for o in planned.objects() if o.kind == "Deployment")
+    assert sorted(awaited) == sorted(planned.roll_outs), "the plan says what has to be seen of each"
 
 
 def test_roll_outs_are_awaited_side_by_side(declare: Stage) -> None:
@@ -50,14 +55,124 @@ def test_devices_are_awaited_before_a_workload_is_made(declare: Stage, role: str
     was_made: list[bool] = []
 
     def until_devices_are_free() -> None:
-        was_made.append(f"rel-{role}-id" in recorder.made)
+        was_made.append(("Deployment", f"rel-{role}") in recorder.made)
 
     servers = ROLES.modelserver
     alone = dataclasses.replace(servers, workloads=tuple(w for w in servers.workloads if w.role == role))
     planned = dataclasses.replace(ROLES, modelserver=alone)
     declare(whole_stack(planned, until_devices_are_free=until_devices_are_free), recorder=recorder)
     assert was_made == [False]
-    assert f"rel-{role}-id" in recorder.made
+    assert ("Deployment", f"rel-{role}") in recorder.made
+
+
+# --- what comes after what --------------------------------------------------------------------------------------------
+
+
+def test_the_anchor_and_all_that_stands_on_it_come_after_the_epp_serves(declare: Stage) -> None:
+    """No Pod is touched before the EPP that is to find it serves, and neither is any taken down."""
+    recorder, before = Recorder(), set[tuple[str, str]]()
+
+    def until_rolled_out(name: str) -> None:
+        if name == "rel-epp":
+            declare.until_calm()
+            before.update((r.kind, r.name) for r in recorder.resources)
+
+    planned = PLANS["everything made by the stack"]
+    declare(whole_stack(planned, until_rolled_out=until_rolled_out), recorder=recorder)
+    after = {(r.kind, r.name) for r in recorder.resources} - before
+    assert after == {
+        ("ConfigMap", "rel-topology"),
+        *(("RoleSeat", f"rel-{role}") for role in ("prefill", "decode", "aggregated")),
+        *(("Deployment", f"rel-{role}") for role in ("prefill", "decode")),
+    }
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode", "aggregated"])
+def test_no_workload_comes_before_the_last_seat(declare: Stage, role: str) -> None:
+    """Else a role would grow before the engine has heard of another one that goes, and takes it down."""
+    seen_before: list[bool] = []
+
+    def before_answer(registered: Recorded) -> None:
+        if (registered.kind, registered.name) == ("RoleSeat", f"rel-{role}"):
+            declare.until_calm(held=1)
+            seen_before.append(bool(recorder.of("Deployment")))
+
+    recorder = Recorder(before_answer=before_answer)
+    declare(whole_stack(ROLES), recorder=recorder)
+    assert seen_before == [False]
+    assert len(recorder.of("Deployment")) == 2
+
+
+def running(*, one_after_the_other: bool = True) -> StackPlan:
+    """Two prefill and two decode entries, of which each second one waits for the first one of its role, or none."""
+    after = {"rel-prefill-2": ("rel-prefill-0",), "rel-decode-3": ("rel-decode-1",)} if one_after_the_other else {}
+    workloads = [dataclasses.replace(w, after=after.get(w.object.name, ())) for w in ENTRIES.modelserver.workloads]
+    return dataclasses.replace(
+        ENTRIES, modelserver=dataclasses.replace(ENTRIES.modelserver, workloads=tuple(workloads))
+    )
+
+
+def deployments(recorder: Recorder) -> set[str]:
+    return {recorded.name for recorded in recorder.of("Deployment")}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "of_the_other_role"),
+    [("rel-prefill-0", "rel-prefill-2", "rel-decode-1"), ("rel-decode-1", "rel-decode-3", "rel-prefill-0")],
+)
+def test_an_entry_is_changed_after_the_earlier_one_has_rolled_out(
+    declare: Stage, earlier: str, later: str, of_the_other_role: str
+) -> None:
+    recorder, before = Recorder(), set[str]()
+
+    def until_rolled_out(name: str) -> None:
+        if name == earlier:
+            declare.until_calm()
+            before.update(deployments(recorder))
+
+    declare(whole_stack(running(), until_rolled_out=until_rolled_out), recorder=recorder)
+    assert later not in before
+    assert before >= {earlier, of_the_other_role}, "what does not wait for it is not held up"
+    assert deployments(recorder) == {"rel-prefill-0", "rel-decode-1", "rel-prefill-2", "rel-decode-3"}
+
+
+def test_entries_that_wait_for_none_start_together(declare: Stage) -> None:
+    recorder, before = Recorder(), list[set[str]]()
+
+    def until_rolled_out(_: str) -> None:
+        declare.until_calm()
+        before.append(deployments(recorder))
+
+    declare(whole_stack(running(one_after_the_other=False), until_rolled_out=until_rolled_out), recorder=recorder)
+    assert before == [{"rel-prefill-0", "rel-decode-1", "rel-prefill-2", "rel-decode-3"}] * 4
+
+
+def test_an_entry_is_not_touched_when_the_earlier_one_does_not_roll_out(declare: Stage) -> None:
+    def until_rolled_out(name: str) -> None:
+        if name == "rel-prefill-0":
+            raise pulumi.RunError("rel-prefill-0 did not roll out")
+
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        declare(whole_stack(running(), until_rolled_out=until_rolled_out), recorder=recorder)
+    assert str(caught.value) == "rel-prefill-0 did not roll out"
+    assert "rel-prefill-2" not in deployments(recorder)
+
+
+def test_no_model_server_is_touched_when_the_epp_does_not_roll_out(declare: Stage) -> None:
+    def until_rolled_out(name: str) -> None:
+        assert name == "rel-epp"
+        raise pulumi.RunError("rel-epp did not roll out")
+
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        declare(whole_stack(PLANS["the smallest"], until_rolled_out=until_rolled_out), recorder=recorder)
+    assert str(caught.value) == "rel-epp did not roll out"
+    assert deployments(recorder) == {"rel-epp"}
+    assert not {"rel-topology"} & {r.name for r in recorder.objects}
+
+
+# --- how a wait ends --------------------------------------------------------------------------------------------------
 
 
 def test_a_failing_roll_out_ends_the_program_with_its_message_alone(declare: Stage) -> None:
@@ -101,9 +216,11 @@ def test_what_a_failing_hook_says_reaches_the_engine_as_one_line(declare: Stage)
 
 
 def test_nothing_is_awaited_in_a_preview(declare: Stage) -> None:
+    """Neither model servers nor the EPP, nor an entry before the next one."""
     awaited: list[str] = []
+    planned = dataclasses.replace(running(), router=PLANS["the smallest"].router)
     declare(
-        whole_stack(ROLES, until_rolled_out=awaited.append),
+        whole_stack(planned, until_rolled_out=awaited.append),
         preview=True,
         recorder=Recorder(uid=None, runs_hooks=False),  # the engine runs none then
     )
@@ -119,6 +236,18 @@ def test_a_wait_beside_the_program_leaves_the_event_loop_alone() -> None:
         await waiting
 
     asyncio.run(both())
+
+
+def test_a_wait_that_ends_in_stop_iteration_ends(declare: Stage) -> None:
+    """No future takes one, and the program would go on for ever: `next()` on a list that turned out empty did that."""
+
+    def stop() -> None:
+        next(iter(()))
+
+    with pytest.raises(RuntimeError, match="the wait ended early: StopIteration"):
+        asyncio.run(asyncio.wait_for(beside_the_program(stop), DEADLINE))
+    with pytest.raises(RuntimeError, match="the wait ended early: StopIteration"):
+        declare(whole_stack(ROLES, until_rolled_out=lambda _: stop()))
 
 
 def _need(event: threading.Event) -> None:

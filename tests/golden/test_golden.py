@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from cli.stackfile import read_stack_file
+from stack.facts import TrialFacts
 from tests.builders import EMPTY_CLUSTER, ROOT, STACK_FILES
 from tests.components.programs import main_program
 from tests.components.recorder import keep_pulumi_to_itself, type_of
@@ -65,6 +66,9 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
     def read_facts(_context: str, **_which: str) -> ClusterFacts:
         return EMPTY_CLUSTER
 
+    def try_workloads(_context: str, _workloads: object) -> TrialFacts:
+        return TrialFacts()
+
     def run(path: Path) -> Recorder:
         blocks, context = read_stack_file(path.read_text(encoding="utf-8"))
         given = {f"serving-stack:{k}": v if isinstance(v, str) else json.dumps(v) for k, v in blocks.items()}
@@ -73,6 +77,7 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
         monkeypatch.delenv("PULUMI_CONFIG_SECRET_KEYS", raising=False)
         pulumi.runtime.set_all_config(given, [])
         monkeypatch.setattr("cluster.facts.read_facts", read_facts)
+        monkeypatch.setattr("cluster.trial.try_workloads", try_workloads)
         monkeypatch.setattr("cluster.wait.Waits.until_rolled_out", pass_by)
         monkeypatch.setattr("pulumi.log.warn", list[str]().append)
         monkeypatch.setattr("pulumi.log.info", list[str]().append)

@@ -10,7 +10,7 @@ import yaml
 from cluster.connect import Cluster, ClusterError
 from cluster.facts import read_facts
 from tests.builders import merged
-from tests.stand_in import kubeconfig
+from tests.stand_in import Sent, kubeconfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +45,53 @@ def test_an_answer_that_is_no_json_is_no_good_answer(api: StandIn) -> None:
     api.tell("/version", (200, "<html>log in first</html>"))
     with Cluster("test") as cluster, pytest.raises(ClusterError, match="no JSON"):
         cluster.get("/version")
+
+
+# --- writes that are tried without effect -----------------------------------------------------------------------------
+
+TRIED = "/apis/apps/v1/namespaces/ns/deployments/rel-decode"
+
+
+def try_to_apply(manifest: dict[str, Any] | None = None) -> None:
+    with Cluster("test") as cluster:
+        cluster.try_to_apply(TRIED, manifest or {"kind": "Deployment"}, field_manager="serving-stack")
+
+
+def test_an_object_is_tried_as_it_would_be_applied_and_without_effect(api: StandIn) -> None:
+    api.tell(TRIED, (200, {"kind": "Deployment"}))
+    manifest = {"kind": "Deployment", "metadata": {"name": "rel-decode", "labels": {"with": "ümlaut: and 'quotes'"}}}
+    try_to_apply(manifest)
+    assert api.sent == [Sent(method="PATCH", path=TRIED, content_type="application/apply-patch+yaml", body=manifest)]
+    assert api.query_of(TRIED) == {"dryRun": "All", "force": "true", "fieldManager": "serving-stack"}
+    assert api.times_asked(TRIED) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "want"),
+    [
+        pytest.param(422, {"kind": "Status", "message": "spec: Required value"}, "spec: Required value", id="in words"),
+        pytest.param(403, {"kind": "Status"}, "403 Forbidden", id="without words"),
+        pytest.param(502, "<html>try later</html>", "502 Bad Gateway", id="a page of something in between"),
+        pytest.param(500, ["odd"], "500 Internal Server Error", id="another shape"),
+        pytest.param(422, {"message": ""}, "422 Unprocessable Entity", id="no word"),
+    ],
+)
+def test_an_object_that_is_not_taken_is_told_of(api: StandIn, status: int, answer: Any, want: str) -> None:
+    api.tell(TRIED, (status, answer))
+    with pytest.raises(ClusterError) as caught:
+        try_to_apply()
+    assert (str(caught.value), caught.value.status) == (want, status)
+    assert api.times_asked(TRIED) == 1, "it is not tried twice"
+
+
+def test_an_object_that_nobody_looks_at_is_told_of_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+    with pytest.raises(ClusterError, match="refused") as caught:
+        try_to_apply()
+    assert caught.value.status is None
+
+
+# --- contexts and kubeconfigs -----------------------------------------------------------------------------------------
 
 
 def test_an_unknown_context_is_named(tmp_path: Path) -> None:

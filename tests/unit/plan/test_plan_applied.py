@@ -59,6 +59,9 @@ BY_PLUGIN: dict[str, Any] = {"npu": {"mode": "devicePlugin"}, "rdma": {"mode": "
         ({}, "routing.proxy.image.tag", "v0.10.0"),
         ({}, "gateway.name", "rel"),
         ({}, "router.epp.image.repository", "ghcr.io/llm-d/llm-d-router-endpoint-picker"),
+        ({}, "router.epp.drainSeconds", 60),
+        ({}, "storage.compileCache.adopt", False),
+        ({}, "rollout.patienceSeconds", 300),
         ({}, "router.modelServers.targetPorts", [8000, 8001, 8002, 8003]),
         ({"monitoring": PROMETHEUS}, "monitoring.tokenSecret", "rel-epp-metrics-reader"),
         ({}, "eppServiceName", "rel-epp"),
@@ -75,6 +78,7 @@ def test_an_operator_finds_what_is_in_force(blocks: dict[str, Any], key: str, wa
         pytest.param({}, "modelserver.serviceAccountName", id="a named ServiceAccount would be the operator's"),
         pytest.param({}, "devices.npu.count", id="the claim decides, and the key would be warned about"),
         pytest.param({}, "storage.model.size", id="a key of another kind of volume"),
+        pytest.param({}, "storage.model.adopt", id="a claim of the operator's is not adopted"),
         pytest.param({}, "modelserver.podOverrides.decode", id="nothing was overridden"),
         pytest.param(
             {"modelserver": {"image": {"digest": f"sha256:{'0' * 64}"}}},
@@ -123,6 +127,9 @@ def test_what_would_mean_something_else_when_written_is_left_out(blocks: dict[st
         pytest.param({"devices": BY_PLUGIN}, id="devices by plugin"),
         pytest.param({"gateway": {"enabled": False}}, id="without a Gateway"),
         pytest.param({"storage": {"compileCache": {"kind": "emptyDir", "size": "1Gi"}}}, id="a size without effect"),
+        pytest.param({"storage": {"compileCache": {"adopt": True}, "model": {"adopt": False}}}, id="adopted claims"),
+        pytest.param({"router": {"epp": {"drainSeconds": 600}}}, id="a long drain"),
+        pytest.param({"rollout": {"patienceSeconds": 60, "protectTopology": True}}, id="a protected anchor"),
         pytest.param({"routing": {"proxy": {"image": {"tag": "mine"}}}}, id="a proxy of the operator's"),
         pytest.param(
             {

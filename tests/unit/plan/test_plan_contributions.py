@@ -211,6 +211,7 @@ CHANGES: list[Change] = [
     Change("storage.compileCache.size", "300Gi", NONE),
     Change("storage.compileCache.accessModes", ["ReadOnlyMany", "ReadWriteMany"], NONE),
     Change("storage.compileCache.storageClass", "fast", NONE),
+    Change("storage.compileCache.adopt", value=True, want=NONE),
     Change("storage.compileCache.existingClaim.prefill", "x", NONE),
     Change("storage.compileCache.existingClaim.prefill", "x", PREFILL, base="claims of the operator's"),
     Change("storage.compileCache.existingClaim.decode", "x", DECODE, base="claims of the operator's"),
@@ -222,6 +223,7 @@ CHANGES: list[Change] = [
     Change("storage.model.size", "1Ti", NONE, base="claims of the stack's"),
     Change("storage.model.accessModes", ["ReadOnlyMany", "ReadWriteMany"], NONE, base="claims of the stack's"),
     Change("storage.model.storageClass", "fast", NONE, base="claims of the stack's"),
+    Change("storage.model.adopt", value=True, want=NONE, base="claims of the stack's"),
     Change("storage.model.existingClaim", "other", BOTH),
     Change("storage.model.sizeLimit", "1Ti", BOTH, base="empty volumes"),
     Change("storage.model.mountPath", "/weights", BOTH),
@@ -268,6 +270,7 @@ CHANGES: list[Change] = [
     Change("router.epp.extProcPort", 9102, NONE),
     Change("router.epp.grpcHealthPort", 9103, NONE),
     Change("router.epp.metricsPort", 9190, NONE),
+    Change("router.epp.drainSeconds", 600, NONE),
     Change("router.epp.env", {"EXAMPLE": SECRET}, NONE),
     Change("router.epp.extraArgs", ["--v=4"], NONE),
     Change("router.epp.hfTokenSecret.name", "other", NONE),
@@ -279,6 +282,9 @@ CHANGES: list[Change] = [
     Change("router.inferencePool.failureMode", "FailClose", NONE),
     Change("router.modelServers.targetPorts", [8003, 8002, 8001, 8000], NONE),
     Change("router.modelServers.matchLabels", {"example.com/pool": "one"}, BOTH),
+    # --- how changes go on
+    Change("rollout.patienceSeconds", 60, NONE),
+    Change("rollout.protectTopology", value=True, want=NONE),
     # --- monitoring, tracing, the rest
     Change("monitoring.enabled", value=True, want=NONE, base="monitored"),
     Change("monitoring.provider", "prometheus-operator", NONE, base="monitored"),

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stack.facts import NOTHING_READ
+from stack.modelserver import SLACK_SECONDS
 from stack.plan import plan_stack
+from stack.planned import RollOutPlan
 from stack.rules import accept
 from stack.scalars import canonical
 from tests.builders import EMPTY_CLUSTER, STACK_FILES, accepted, plan, plan_file
@@ -28,7 +30,13 @@ LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 SUBDOMAIN = rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*"
 NAMES = {"Service": LABEL_1035, "InferencePool": LABEL}
 PATH_SEGMENT = r"(?!\.{1,2}$)[^/%]+"
-CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding"}
+RIGHTS = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+CLUSTER_SCOPED = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}
 
 
 def deployments(whole: StackPlan) -> list[dict[str, Any]]:
@@ -65,6 +73,7 @@ def check(whole: StackPlan) -> None:
         check_wait(manifest)
         check_references(whole, manifest)
     check_pool(whole)
+    check_roll_outs(whole)
 
 
 def check_identities(whole: StackPlan) -> None:
@@ -80,8 +89,10 @@ def check_identities(whole: StackPlan) -> None:
         assert meta["annotations"]["pulumi.com/patchFieldManager"] == "serving-stack"
         assert meta["labels"]["app.kubernetes.io/instance"] == whole.release
         assert meta.get("namespace") == (None if o.kind in CLUSTER_SCOPED else whole.namespace)
-        is_right = o.kind in CLUSTER_SCOPED or o.kind in {"Role", "RoleBinding"}
-        assert re.fullmatch(PATH_SEGMENT if is_right else NAMES.get(o.kind, SUBDOMAIN), o.name), (o.kind, o.name)
+        assert re.fullmatch(PATH_SEGMENT if o.kind in RIGHTS else NAMES.get(o.kind, SUBDOMAIN), o.name), (
+            o.kind,
+            o.name,
+        )
         assert all(len(value) <= 63 for value in meta["labels"].values())
         assert o.kind != "Secret" or not {"data", "stringData"} & o.manifest.keys()
         is_immutable = o.kind in {"ConfigMap", "ResourceClaimTemplate"} and o != whole.modelserver.topology.anchor
@@ -122,11 +133,8 @@ def is_refused_by_the_kubelet(spec: dict[str, Any], container: dict[str, Any]) -
 
 
 def check_wait(manifest: dict[str, Any]) -> None:
-    """Of several EPPs that elect a leader one is Ready, and the provider's own wait is for all."""
-    arguments = [arg for each in containers(manifest["spec"]["template"]["spec"]) for arg in each.get("args", [])]
-    if any(arg.startswith("--ha-enable-leader-election") for arg in arguments):
-        annotations = manifest["metadata"]["annotations"]
-        assert annotations["pulumi.com/waitFor"] == "jsonpath={.status.readyReplicas}", "1 or more"
+    """The program awaits every roll-out, and the provider has nothing to wait for."""
+    assert manifest["metadata"]["annotations"]["pulumi.com/waitFor"] == "jsonpath={.metadata.uid}"
 
 
 def check_references(whole: StackPlan, manifest: dict[str, Any]) -> None:
@@ -159,6 +167,30 @@ def check_pool(whole: StackPlan) -> None:
                 assert set(map(int, active)) <= targets
 
 
+def check_roll_outs(whole: StackPlan) -> None:
+    """Each Deployment is awaited: those of model servers to the last Pod, the EPP until one of its Pods serves."""
+    workloads = {workload.object.name: workload for workload in whole.modelserver.workloads}
+    assert whole.roll_outs.keys() == {manifest["metadata"]["name"] for manifest in deployments(whole)}
+    for manifest in deployments(whole):
+        name, spec = manifest["metadata"]["name"], manifest["spec"]
+        workload, found = workloads.get(name), whole.roll_outs[name]
+        assert found == RollOutPlan(
+            name=name,
+            part="epp" if workload is None else workload.role,
+            selector=spec["selector"]["matchLabels"],
+            pods=spec["replicas"],
+            ready=1 if workload is None else workload.replicas,
+            awaits_leave=workload is not None,
+            is_owned=workload is not None,
+            timeout_seconds=found.timeout_seconds,
+            patience_seconds=whole.applied["rollout"]["patienceSeconds"],
+        )
+        assert found.timeout_seconds >= spec["progressDeadlineSeconds"], "Kubernetes may say first that it is stuck"
+        leave = spec["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert found.timeout_seconds > leave, "the last old Pod may have to go before the first new one is Ready"
+        assert workload is None or found.timeout_seconds == workload.timeout_seconds, "as long as the engine waits"
+
+
 def check_applied(whole: StackPlan) -> None:
     """The applied configuration is a stack file that gives the same plan, and says of itself what it says."""
     again = plan_stack(accept(json.loads(json.dumps(whole.applied)), context=whole.provider.context), NOTHING_READ)
@@ -184,6 +216,7 @@ SITUATIONS: dict[str, dict[str, Any]] = {
         "namespace": "n" * 63,
         "monitoring": MONITORED,
         "gateway": {"name": "g"},
+        "rollout": {"protectTopology": True},
     },
     "aggregated": {"modelserver": {"replicas": {"aggregated": 3}}, "devices": {"rdma": {"enabled": False}}},
     "placed": {"modelserver": {"nodePlacement": [{"role": r, "node": "n1"} for r in ("prefill", "decode", "decode")]}},
@@ -271,6 +304,67 @@ def test_warnings_of_the_rules_are_carried_along() -> None:
     assert warning.startswith("router.epp.replicas = 2")
 
 
+def test_model_servers_and_the_epp_are_awaited_by_these_numbers() -> None:
+    whole = plan(
+        modelserver={"replicas": {"prefill": 2, "decode": 3}},
+        router={"epp": {"replicas": 2}},
+        rollout={"patienceSeconds": 7},
+    )
+    prefill = whole.modelserver.workloads[0]
+    assert whole.roll_outs == {
+        "rel-prefill": RollOutPlan(
+            name="rel-prefill",
+            part="prefill",
+            selector={"app.kubernetes.io/instance": "rel", "app.kubernetes.io/component": "prefill"},
+            pods=2,
+            ready=2,
+            awaits_leave=True,
+            is_owned=True,
+            # In the worst case one Pod after the other: it leaves, and the next one loads.
+            timeout_seconds=2 * (prefill.ready_seconds + 90) + SLACK_SECONDS,
+            patience_seconds=7,
+        ),
+        "rel-decode": RollOutPlan(
+            name="rel-decode",
+            part="decode",
+            selector={"app.kubernetes.io/instance": "rel", "app.kubernetes.io/component": "decode"},
+            pods=3,
+            ready=3,
+            awaits_leave=True,
+            is_owned=True,
+            timeout_seconds=3 * (prefill.ready_seconds + 90) + SLACK_SECONDS,
+            patience_seconds=7,
+        ),
+        "rel-epp": RollOutPlan(
+            name="rel-epp",
+            part="epp",
+            selector={"app.kubernetes.io/instance": "rel", "llm-d-router-gateway": "rel-epp"},
+            pods=2,
+            ready=1,  # the one that leads
+            awaits_leave=False,
+            is_owned=False,
+            timeout_seconds=115 + 600,  # 60 s for streams, 55 s around them; then 10 minutes to start
+            patience_seconds=7,
+        ),
+    }
+
+
+def test_each_entry_is_awaited_for_itself() -> None:
+    placed = [{"role": role, "node": "n1"} for role in ("prefill", "decode", "decode")]
+    found = plan(modelserver={"nodePlacement": placed}).roll_outs
+    assert {name: (each.part, each.pods) for name, each in found.items()} == {
+        "rel-prefill-0": ("prefill", 1),
+        "rel-decode-1": ("decode", 1),
+        "rel-decode-2": ("decode", 1),
+        "rel-epp": ("epp", 1),
+    }
+    assert found["rel-decode-2"].selector["serving-stack.dev/entry"] == "2"
+
+
+def test_a_role_without_pods_is_not_awaited() -> None:
+    assert set(plan(modelserver={"replicas": {"prefill": 0, "decode": 2}}).roll_outs) == {"rel-decode", "rel-epp"}
+
+
 def test_the_provider_is_pinned_to_the_context_and_the_cluster() -> None:
     provider = plan(cluster={"identifier": "mine", "providerVersion": "4.25.0"}).provider
     assert (provider.context, provider.cluster_identifier, provider.version) == ("test", "mine", "4.25.0")
@@ -334,7 +428,9 @@ DEVICES: st.SearchStrategy[dict[str, Any]] = st.one_of(
 )
 STORAGE = some(
     compileCache=st.one_of(
-        some(size=SIZES, mountPath=st.just("/cache")), st.just({"kind": "emptyDir"}), st.just({"storageClass": "fast"})
+        some(size=SIZES, mountPath=st.just("/cache"), adopt=st.booleans()),
+        st.just({"kind": "emptyDir"}),
+        st.just({"storageClass": "fast"}),
     ),
     modelOffload=SIZES.map(lambda size: {"enabled": True, "size": size}),
     shm=SIZES.map(lambda size: {"sizeLimit": size}),
@@ -346,7 +442,11 @@ CONFIGS = some(
     devices=DEVICES,
     storage=STORAGE,
     gateway=some(enabled=st.booleans(), className=st.sampled_from(["istio", "agentgateway"])),
-    router=some(inferencePool=some(create=st.booleans()), epp=some(replicas=st.integers(1, 3))),
+    router=some(
+        inferencePool=some(create=st.booleans()),
+        epp=some(replicas=st.integers(1, 3), drainSeconds=st.sampled_from([1, 60, 86400])),
+    ),
+    rollout=some(patienceSeconds=st.integers(1, 900), protectTopology=st.booleans()),
     routing=some(proxy=some(port=st.just(9000), resources=some(limits=some(cpu=AMOUNTS)))),
     monitoring=st.sampled_from([{}, MONITORED, {"enabled": True, "provider": "prometheus-operator"}]),
     tracing=some(enabled=st.booleans()),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stack import labels
 from stack.facts import NOTHING_READ, AnchorFacts, ClusterFacts, WorkloadFacts
 from stack.modelserver import SLACK_SECONDS
-from stack.topology import Placement, place, plan_topology, topology_key
+from stack.topology import Placement, order_entries, place, plan_topology, topology_key
 from tests.builders import EMPTY_CLUSTER, accepted, plan, template
 
 if TYPE_CHECKING:
@@ -263,43 +263,65 @@ def going(facts: ClusterFacts, *, anchor: bool = False, workload: str | None = N
 
 
 @pytest.mark.parametrize(
-    ("facts", "modelserver", "want_gone"),
+    ("facts", "modelserver", "want"),
     [
-        pytest.param(going(WHOLE, anchor=True), {}, "ConfigMap rel-topology is gone", id="the anchor goes"),
-        pytest.param(going(WHOLE, workload="rel-decode"), {}, "Deployment rel-decode is gone", id="a workload goes"),
+        pytest.param(going(WHOLE, anchor=True), {}, ["ConfigMap rel-topology"], id="the anchor goes"),
+        pytest.param(going(WHOLE, workload="rel-decode"), {}, ["Deployment rel-decode"], id="a workload goes"),
         pytest.param(
             in_replicas(prefill=role("prefill", owner_uid="earlier"), decode=role("decode")),
             {},
-            "Deployment rel-prefill is gone",
+            ["Deployment rel-prefill"],
             id="a workload is left from an earlier anchor",
         ),
         pytest.param(
             dataclasses.replace(WHOLE, anchor=None),
             {},
-            "Deployment rel-decode and Deployment rel-prefill are gone",
+            ["Deployment rel-decode", "Deployment rel-prefill"],
             id="somebody deleted the anchor, and its workloads follow",
         ),
         pytest.param(
             going(WHOLE, anchor=True, workload="rel-decode"),
             {"replicas": {"aggregated": 1}},
-            "ConfigMap rel-topology and Deployment rel-decode are gone",
+            ["ConfigMap rel-topology", "Deployment rel-decode"],
             id="the previous topology goes, whatever is wanted now",
         ),
         pytest.param(
-            going(PLACED, workload="rel-decode-1"), entries(A, B), "Deployment rel-decode-1 is gone", id="an entry goes"
+            going(PLACED, workload="rel-decode-1"), entries(A, B), ["Deployment rel-decode-1"], id="an entry goes"
         ),
         pytest.param(
             dataclasses.replace(going(WHOLE, workload="rel-decode"), anchor=None, anchor_is_known=False),
             {},
-            "Deployment rel-decode is gone",
+            ["Deployment rel-decode"],
             id="a workload goes, and the anchor is not known",
         ),
     ],
 )
-def test_an_earlier_change_is_under_way_when(facts: ClusterFacts, modelserver: dict[str, Any], want_gone: str) -> None:
-    unknown = topology(facts, **modelserver).unknown
-    assert str(unknown) == (
-        f"topology unknown: an earlier change is still under way. Wait until {want_gone}, then run `pulumi up` again."
+def test_an_earlier_change_is_under_way_when(facts: ClusterFacts, modelserver: dict[str, Any], want: list[str]) -> None:
+    found = topology(facts, **modelserver)
+    assert list(found.leaving) == want
+    assert found.unknown is not None
+
+
+@pytest.mark.parametrize(
+    ("facts", "want_goes"),
+    [
+        pytest.param(going(WHOLE, anchor=True), "ConfigMap rel-topology goes first", id="one"),
+        pytest.param(
+            going(WHOLE, anchor=True, workload="rel-decode"),
+            "ConfigMap rel-topology and Deployment rel-decode go first",
+            id="two",
+        ),
+        pytest.param(
+            going(dataclasses.replace(WHOLE, anchor=AnchorFacts(key="k", generation=1, uid="new")), anchor=True),
+            "ConfigMap rel-topology, Deployment rel-decode and Deployment rel-prefill go first",
+            id="three",
+        ),
+    ],
+)
+def test_an_earlier_change_is_told_with_what_goes_and_what_to_do(facts: ClusterFacts, want_goes: str) -> None:
+    assert str(topology(facts).unknown) == (
+        f"topology unknown: an earlier change is still under way: {want_goes}, and an update waits for that, changes "
+        "nothing and stops. Run `pulumi up` again after that."
     )
 
 
@@ -321,49 +343,154 @@ def test_an_earlier_change_is_under_way_when(facts: ClusterFacts, modelserver: d
     ],
 )
 def test_nothing_is_under_way_when(facts: ClusterFacts, modelserver: dict[str, Any]) -> None:
-    assert topology(facts, **modelserver).unknown is None
+    found = topology(facts, **modelserver)
+    assert (found.leaving, found.unknown) == ((), None)
+
+
+# --- what becomes of what runs ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("facts", "replicas", "want_dropped"),
+    ("facts", "modelserver", "want"),
     [
-        pytest.param(WHOLE, {"prefill": 0, "decode": 8}, ("rel-prefill",), id="one goes to 0 and the other grows"),
-        pytest.param(WHOLE, {"prefill": 0, "decode": 4}, (), id="one goes to 0 and the other stays"),
-        pytest.param(WHOLE, {"prefill": 0, "decode": 1}, (), id="one goes to 0 and the other shrinks"),
-        pytest.param(WHOLE, {"prefill": 1, "decode": 7}, (), id="one shrinks and the other grows"),
+        pytest.param(WHOLE, {}, False, id="nothing is changed"),
+        pytest.param(WHOLE, {"replicas": {"prefill": 0, "decode": 8}}, False, id="a role goes to 0"),
+        pytest.param(WHOLE, {"replicas": {"aggregated": 8}}, True, id="aggregated from now on"),
+        pytest.param(WHOLE, {"model": "other/model"}, True, id="another model"),
+        pytest.param(WHOLE, entries(A, B), True, id="placed from now on"),
+        pytest.param(PLACED, {}, True, id="no more placed"),
+        pytest.param(PLACED, entries(A, B, C), False, id="an entry appended"),
+        pytest.param(PLACED, entries(A), False, id="an entry dropped from the end"),
+        pytest.param(PLACED, entries(B, A), True, id="a mere reordering"),
+        pytest.param(EMPTY_CLUSTER, {"replicas": {"aggregated": 8}}, False, id="nothing runs"),
+        pytest.param(NOTHING_READ, {"replicas": {"aggregated": 8}}, False, id="it is not known whether anything runs"),
+        pytest.param(live(key=""), {}, True, id="somebody emptied the anchor"),
+    ],
+)
+def test_every_workload_is_taken_down_first_when(facts: ClusterFacts, modelserver: dict[str, Any], want: bool) -> None:
+    found = topology(facts, **modelserver)
+    assert found.changes is want
+    assert facts.anchor is None or want is (facts.anchor.key != found.key)
+
+
+@pytest.mark.parametrize(
+    ("modelserver", "want"),
+    [
+        pytest.param({}, {"prefill": True, "decode": True, "aggregated": False}, id="nothing written"),
         pytest.param(
-            in_replicas(prefill=role("prefill")),
-            {"prefill": 0, "decode": 1},
-            ("rel-prefill",),
-            id="one goes to 0 and the other is new",
+            {"replicas": {"prefill": 0, "decode": 4}},
+            {"prefill": False, "decode": True, "aggregated": False},
+            id="a role at 0",
         ),
-        pytest.param(WHOLE, {"aggregated": 8}, (), id="another topology, for which everything goes first"),
         pytest.param(
-            in_replicas(prefill=role("prefill", 0), decode=role("decode")),
-            {"prefill": 0, "decode": 8},
-            (),
-            id="somebody scaled it to 0 by hand, so it holds nothing",
+            {"replicas": {"aggregated": 1}}, {"prefill": False, "decode": False, "aggregated": True}, id="aggregated"
         ),
-        pytest.param(dataclasses.replace(WHOLE, workloads=None), {"prefill": 0, "decode": 8}, (), id="not known"),
+        pytest.param(entries(A, B), {}, id="placed, where each entry is a role's and none goes to 0"),
+    ],
+)
+def test_a_role_has_a_seat_that_says_whether_it_has_pods(modelserver: dict[str, Any], want: dict[str, bool]) -> None:
+    assert topology(**modelserver).seats == want
+    assert topology(WHOLE, **modelserver).seats == want, "whatever runs: it is the engine that compares"
+
+
+# --- one entry after the other ----------------------------------------------------------------------------------------
+
+P, Q = ("prefill", "n4"), ("prefill", "n5")
+
+
+def order(facts: ClusterFacts, *pairs: Entry) -> dict[str, tuple[str, ...]]:
+    config = accepted(modelserver=entries(*pairs)).config
+    key = topology(facts, **entries(*pairs)).key
+    return order_entries(config, place(config), key=key, facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted", "want"),
+    [
         pytest.param(
-            going(WHOLE, workload="rel-prefill"), {"prefill": 0, "decode": 8}, (), id="it goes already: under way"
+            live(A, B, C), (A, B, C), {"rel-decode-2": ("rel-decode-1",)}, id="two of a role and one of the other"
+        ),
+        pytest.param(
+            live(A, B, P, C, Q),
+            (A, B, P, C, Q),
+            {
+                "rel-prefill-2": ("rel-prefill-0",),
+                "rel-prefill-4": ("rel-prefill-2",),
+                "rel-decode-3": ("rel-decode-1",),
+            },
+            id="each waits for the one before it of its own role",
+        ),
+        pytest.param(live(A, B), (A, B), {}, id="one of each, which have nothing to wait for"),
+        pytest.param(
+            live(A, P), (A, P, Q), {"rel-prefill-1": ("rel-prefill-0",)}, id="an entry appended starts at once"
+        ),
+        pytest.param(live(A, P, Q), (A, P), {"rel-prefill-1": ("rel-prefill-0",)}, id="an entry dropped from the end"),
+        pytest.param(live(A, P, B), (P, A, B), {}, id="a reordering, under a new key, starts together"),
+        pytest.param(EMPTY_CLUSTER, (A, P, B, C), {}, id="a first install starts together"),
+        pytest.param(NOTHING_READ, (A, P, B, C), {}, id="nothing is known, and an update is refused"),
+        pytest.param(
+            dataclasses.replace(live(A, P), workloads=None), (A, P), {}, id="the workloads are not known, likewise"
+        ),
+        pytest.param(WHOLE, (A, P), {}, id="a switch from replicas starts together"),
+        pytest.param(
+            dataclasses.replace(
+                live(A, P, Q),
+                workloads={n: w for n, w in (live(A, P, Q).workloads or {}).items() if n != "rel-prefill-1"},
+            ),
+            (A, P, Q),
+            {"rel-prefill-2": ("rel-prefill-0",)},
+            id="one that somebody deleted is made at once, and nobody waits for it",
         ),
     ],
 )
-def test_a_workload_keeps_its_devices_to_the_end_when(
-    facts: ClusterFacts, replicas: dict[str, int], want_dropped: tuple[str, ...]
+def test_entries_of_a_role_that_run_are_changed_one_after_the_other(
+    facts: ClusterFacts, wanted: tuple[Entry, ...], want: dict[str, tuple[str, ...]]
 ) -> None:
-    found = topology(facts, replicas=replicas)
-    assert found.dropped == want_dropped
-    assert [warning.key for warning in found.warnings] == ["modelserver.replicas.prefill"] * len(want_dropped)
+    assert order(facts, *wanted) == want
 
 
-def test_a_role_that_goes_while_another_grows_is_warned_of_in_the_plan() -> None:
-    assert (
-        "modelserver.replicas.prefill = 0: rel-prefill is deleted only after rel-decode rolled out with more Pods, "
-        "since an update deletes last what it drops; it keeps its devices until then. "
-        "If no devices are spare, set prefill to 0 in an update of its own first."
-    ) in plan(WHOLE, modelserver={"replicas": {"prefill": 0, "decode": 8}}).warnings
+def test_in_replicas_mode_nobody_waits() -> None:
+    config = accepted().config
+    assert order_entries(config, place(config), key=topology().key, facts=WHOLE) == {}
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_what_runs_of_a_role_is_one_chain_in_the_order_of_the_list(data: st.DataObject) -> None:
+    """And whatever is new stands in none, and so does every entry under a new key."""
+    wanted = data.draw(LISTS.filter(bool).map(lambda pairs: pairs * 2), label="wanted")
+    names = [f"rel-{role}-{index}" for index, (role, _) in enumerate(wanted)]
+    running = data.draw(st.sets(st.sampled_from(names)), label="running")
+    has_key = data.draw(st.booleans(), label="has the key")
+    facts = live(*wanted, key=None if has_key else "another")
+    facts = dataclasses.replace(
+        facts, workloads={name: found for name, found in (facts.workloads or {}).items() if name in running}
+    )
+    config = accepted(modelserver=entries(*wanted)).config
+    found = order_entries(config, place(config), key=placed_key(1), facts=facts)
+
+    for role_of_it in ("prefill", "decode"):
+        chain = [name for name in names if name in running and name.startswith(f"rel-{role_of_it}-")]
+        waits = {later: (earlier,) for earlier, later in pairwise(chain)} if has_key else {}
+        assert {name: after for name, after in found.items() if name.startswith(f"rel-{role_of_it}-")} == waits
+    assert found.keys() <= running
+
+
+def test_the_plan_tells_each_workload_whom_it_waits_for() -> None:
+    def after(facts: ClusterFacts) -> dict[str, tuple[str, ...]]:
+        whole = plan(facts, modelserver=entries(A, B, P, C))
+        return {workload.object.name: workload.after for workload in whole.modelserver.workloads}
+
+    assert after(live(A, B, P, C)) == {
+        "rel-prefill-0": (),
+        "rel-decode-1": (),
+        "rel-prefill-2": ("rel-prefill-0",),
+        "rel-decode-3": ("rel-decode-1",),
+    }
+    assert set(after(EMPTY_CLUSTER).values()) == {()}
+
+
+# --- the whole plan ---------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_topology_is_a_warning_to_a_preview_and_a_refusal_to_an_update() -> None:

@@ -1,0 +1,50 @@
+"""Has the API server try every planned workload, without effect, before anything is taken down for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster.connect import Cluster, ClusterError
+from stack import labels
+from stack.facts import TrialFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from stack.planned import ObjectPlan
+
+BAD_REQUEST, FORBIDDEN, TIMEOUT, CONFLICT, TOO_MANY = 400, 403, 408, 409, 429
+NOT_FOUND, FIRST_SERVER_ERROR = 404, 500
+NO_RIGHT = 'cannot patch resource "'
+"""What the authorizer says; admission plugins refuse with the same status and other words."""
+NO_DRY_RUN = "does not support dry run"
+"""What the API server says when a webhook stands in the way that might have effects."""
+
+
+def try_workloads(context: str, workloads: Sequence[ObjectPlan]) -> TrialFacts:
+    """What the API server says to each, as the engine would send it but for the owner, which it takes from anybody."""
+    refused: dict[str, str] = {}
+    try:
+        with Cluster(context) as cluster:
+            for workload in workloads:
+                meta = workload.manifest["metadata"]
+                path = f"/apis/apps/v1/namespaces/{meta['namespace']}/deployments/{workload.name}"
+                try:
+                    cluster.try_to_apply(
+                        path, workload.manifest, field_manager=meta["annotations"][labels.FIELD_MANAGER]
+                    )
+                except ClusterError as error:
+                    if not _is_verdict(error):
+                        raise
+                    refused[workload.name] = str(error)
+    except ClusterError as error:
+        return TrialFacts(refused=refused, unknown=None if refused else str(error))
+    return TrialFacts(refused=refused)
+
+
+def _is_verdict(error: ClusterError) -> bool:
+    """Whether the object was looked at and found wanting, rather than the question refused."""
+    said = str(error)
+    if error.status is None or error.status >= FIRST_SERVER_ERROR or NO_RIGHT in said or NO_DRY_RUN in said:
+        return False
+    return error.status not in {401, NOT_FOUND, TIMEOUT, CONFLICT, TOO_MANY}

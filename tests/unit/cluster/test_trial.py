@@ -1,0 +1,139 @@
+"""Every workload is tried without effect; what is said of an object is told from what is said of the one who asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cluster.trial import try_workloads
+from stack.facts import TrialFacts
+from stack.planned import ObjectPlan
+from tests.builders import plan
+from tests.stand_in import kubeconfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.stand_in import StandIn
+
+PREFILL, DECODE = (f"/apis/apps/v1/namespaces/ns/deployments/rel-{role}" for role in ("prefill", "decode"))
+TAKEN: tuple[int, Any] = (200, {"kind": "Deployment"})
+
+
+def says(status: int, message: str) -> tuple[int, Any]:
+    return status, {"kind": "Status", "message": message}
+
+
+def tried() -> TrialFacts:
+    return try_workloads("test", [workload.object for workload in plan().modelserver.workloads])
+
+
+def test_every_workload_is_tried_as_planned(api: StandIn) -> None:
+    """The owner is not in it: the anchor that it names may not be there yet, and anybody is taken for an owner."""
+    api.tell(PREFILL, TAKEN)
+    api.tell(DECODE, TAKEN)
+    assert tried() == TrialFacts()
+    manifests = [workload.object.manifest for workload in plan().modelserver.workloads]
+    assert [(sent.path, sent.body) for sent in api.sent] == [(PREFILL, manifests[0]), (DECODE, manifests[1])]
+    assert "ownerReferences" not in str(api.sent)
+
+
+def test_it_is_tried_by_force_and_as_the_one_who_applies_it_later(api: StandIn) -> None:
+    """Else fields of an earlier install would be in conflict, which they are not for the engine."""
+    api.tell(PREFILL, TAKEN)
+    api.tell(DECODE, TAKEN)
+    tried()
+    assert [query for _, query in api.asked] == [
+        {"dryRun": "All", "force": "true", "fieldManager": "serving-stack"}
+    ] * 2
+
+
+def test_the_field_manager_is_the_one_that_the_object_names(api: StandIn) -> None:
+    api.tell(PREFILL, TAKEN)
+    meta = {
+        "name": "rel-prefill",
+        "namespace": "ns",
+        "annotations": {"pulumi.com/patchFieldManager": "somebody"},
+    }
+    try_workloads("test", [ObjectPlan(logical_name="prefill", manifest={"kind": "Deployment", "metadata": meta})])
+    assert api.query_of(PREFILL)["fieldManager"] == "somebody"
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        pytest.param(422, 'Deployment.apps "rel-prefill" is invalid: spec.replicas: must be >= 0', id="it is invalid"),
+        pytest.param(400, "failed to create typed patch object: expected map, got list", id="it has another schema"),
+        pytest.param(
+            403, 'admission webhook "policy.example.com" denied the request: no root', id="a webhook denies it"
+        ),
+        pytest.param(
+            403,
+            'deployments.apps "rel-prefill" is forbidden: ValidatingAdmissionPolicy "p" denied request: no latest tag',
+            id="a policy denies it",
+        ),
+        pytest.param(
+            403, 'deployments.apps "rel-prefill" is forbidden: exceeded quota: count', id="a quota is exceeded"
+        ),
+        pytest.param(413, "Request entity too large: limit is 3145728", id="it is too large"),
+    ],
+)
+def test_it_would_not_be_taken_when(api: StandIn, status: int, message: str) -> None:
+    api.tell(PREFILL, says(status, message))
+    api.tell(DECODE, TAKEN)
+    assert tried() == TrialFacts(refused={"rel-prefill": message})
+
+
+NO_RIGHT = (
+    'deployments.apps "rel-prefill" is forbidden: User "me" cannot patch resource "deployments" in API group "apps" in '
+    'the namespace "ns"'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        pytest.param(403, NO_RIGHT, id="nobody may ask that"),
+        pytest.param(
+            400, 'admission webhook "w.example.com" does not support dry run', id="a webhook might have effects"
+        ),
+        pytest.param(401, "Unauthorized", id="the token has expired"),
+        pytest.param(404, 'namespaces "ns" not found', id="the namespace is not there"),
+        pytest.param(408, "Timeout: request did not complete within the allotted timeout", id="it takes too long"),
+        pytest.param(409, "Operation cannot be fulfilled: the object has been modified", id="somebody else writes"),
+        pytest.param(429, "too many requests, please try again later", id="too many ask"),
+        pytest.param(500, 'failed calling webhook "w": connect: connection refused', id="a webhook does not answer"),
+        pytest.param(503, "the server is currently unable to handle the request", id="it is starting"),
+        pytest.param(504, "Timeout: request did not complete", id="it takes much too long"),
+    ],
+)
+def test_it_is_not_known_whether_it_would_be_taken_when(api: StandIn, status: int, message: str) -> None:
+    api.tell(PREFILL, says(status, message))
+    api.tell(DECODE, says(422, "is never asked for"))
+    assert tried() == TrialFacts(unknown=message)
+    assert api.times_asked(DECODE) == 0, "it would answer the same, or be one answer too late"
+
+
+def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+    found = tried()
+    assert found.refused == {}
+    assert "refused" in str(found.unknown)
+
+
+def test_there_is_no_such_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1", context="another")))
+    assert "kubeconfig context test" in str(tried().unknown)
+
+
+def test_each_that_would_not_be_taken_is_told(api: StandIn) -> None:
+    api.tell(PREFILL, says(422, "one"))
+    api.tell(DECODE, says(403, "denied: two"))
+    assert tried() == TrialFacts(refused={"rel-prefill": "one", "rel-decode": "denied: two"})
+
+
+def test_one_that_would_not_be_taken_is_enough_to_know(api: StandIn) -> None:
+    api.tell(PREFILL, says(422, "one"))
+    api.tell(DECODE, says(503, "later"))
+    assert tried() == TrialFacts(refused={"rel-prefill": "one"})
