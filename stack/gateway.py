@@ -58,10 +58,14 @@ def plan_gateway(config: StackConfig) -> tuple[ObjectPlan, ...]:
             annotations=dict(gateway.annotations),
         )
     ]
-    if config.router.inference_pool.create:
+    if (backend := _backend(config)) is not None:
         planned.append(
             _object(
-                config, "route", (f"{GATEWAY_API}/v1", "HTTPRoute"), names.http_route(config.release), _route(config)
+                config,
+                "route",
+                (f"{GATEWAY_API}/v1", "HTTPRoute"),
+                names.http_route(config.release),
+                _route(config, backend),
             )
         )
     if gateway.class_name == "istio":
@@ -79,15 +83,21 @@ def plan_gateway(config: StackConfig) -> tuple[ObjectPlan, ...]:
     return tuple(planned)
 
 
-def _route(config: StackConfig) -> dict[str, Any]:
+def _backend(config: StackConfig) -> dict[str, Any] | None:
+    """What the route leads to: the pool, else what the operator names, else nothing."""
+    if config.router.inference_pool.create:
+        return {"group": POOL_GROUP, "kind": "InferencePool", "name": names.inference_pool(config.release)}
+    given = config.gateway.backend
+    return None if given is None else {"group": "", "kind": "Service", "name": given.name, "port": given.port}
+
+
+def _route(config: StackConfig, backend: dict[str, Any]) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "parentRefs": [{"group": GATEWAY_API, "kind": "Gateway", "name": gateway_name(config)}],
         "rules": [
             {
                 "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
-                "backendRefs": [
-                    {"group": POOL_GROUP, "kind": "InferencePool", "name": names.inference_pool(config.release)}
-                ],
+                "backendRefs": [backend],
                 "timeouts": {"request": config.gateway.request_timeout},
             }
         ],

@@ -145,12 +145,20 @@ def picks_from_one_view(setting: Setting) -> Iterator[Finding]:
 def makes_a_way_in(setting: Setting) -> Iterator[Finding]:
     """A Gateway without a pool to send to."""
     config = setting.config
-    if config.gateway.enabled and not config.router.inference_pool.create:
+    has_pool = config.router.inference_pool.create
+    if config.gateway.enabled and not has_pool and config.gateway.backend is None:
         yield warning(
             "router.inferencePool.create",
             value=False,
-            why="without a pool no HTTPRoute is made, and the Gateway answers nothing",
-            fix="Set gateway.enabled: false, or write a route of your own",
+            why="without a pool the route has nothing to lead to: none is made, and the Gateway answers nothing",
+            fix="Name a Service in gateway.backend, set gateway.enabled: false, or write a route of your own",
+        )
+    if config.gateway.enabled and has_pool and config.gateway.backend is not None:
+        yield warning(
+            "gateway.backend",
+            config.gateway.backend.name,
+            "has no effect with a pool, to which the route leads",
+            fix="Remove it, or set router.inferencePool.create: false",
         )
     if not config.gateway.enabled and config.gateway.model_fields_set - {"enabled"}:
         given = sorted(config.gateway.model_fields_set - {"enabled"})

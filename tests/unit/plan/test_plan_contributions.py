@@ -256,6 +256,7 @@ CHANGES: list[Change] = [
     Change("gateway.annotations", {"a": "b"}, NONE),
     Change("gateway.requestTimeout", "1h", NONE),
     Change("gateway.hostnames", ["a.example.com"], NONE),
+    Change("gateway.backend", {"name": "envoy", "port": 80}, NONE),
     Change("router.epp.version", "v0.9.0", DECODE),  # the proxy has the EPP's version
     Change("router.epp.version", "v0.9.0", NONE, base="aggregated"),
     Change("router.epp.version", "v0.9.0", DECODE, base="own flags"),  # flags are written for it, whatever the image

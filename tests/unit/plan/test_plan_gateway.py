@@ -40,6 +40,14 @@ def test_the_route_sends_everything_from_the_gateway_to_the_pool() -> None:
     assert rule["timeouts"] == {"request": "1h"}
 
 
+def test_without_a_pool_the_route_leads_to_the_service_that_the_operator_names() -> None:
+    without = {"inferencePool": {"create": False}}
+    found = plan(router=without, gateway={"backend": {"name": "envoy", "port": 8443}})
+    [rule] = planned(found, "HTTPRoute")["spec"]["rules"]
+    assert rule["backendRefs"] == [{"group": "", "kind": "Service", "name": "envoy", "port": 8443}]
+    assert kinds(plan(router=without), "HTTPRoute") == []
+
+
 def test_the_route_answers_to_every_name_or_to_those_written() -> None:
     assert "hostnames" not in planned(plan(), "HTTPRoute")["spec"]
     names = ["llm.example.com", "*.example.org"]

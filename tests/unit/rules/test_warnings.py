@@ -368,6 +368,17 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
         {"modelserver": {"serveArgs": {"common": {"shutdown-timeout": 89}}}},
         [],
     ),
+    (
+        "a Gateway without a pool to lead to",
+        {"router": {"inferencePool": {"create": False}}},
+        ["router.inferencePool.create"],
+    ),
+    (
+        "a Gateway that leads to a Service instead of a pool",
+        {"router": {"inferencePool": {"create": False}}, "gateway": {"backend": {"name": "envoy", "port": 80}}},
+        [],
+    ),
+    ("a backend beside the pool", {"gateway": {"backend": {"name": "envoy", "port": 80}}}, ["gateway.backend"]),
     ("gateway keys while it is off", {"gateway": {"enabled": False, "port": 81}}, ["gateway.enabled"]),
     (
         "an account for Prometheus Operator",
