@@ -14,21 +14,23 @@ from cluster.connect import Cluster, ClusterError, Object
 from cluster.pods import REFUSALS, LeavingPods, list_pods
 from stack import labels, names
 from stack.rollout import words
+from stack.rollout.departures import Departures
 from stack.rollout.ending import Ending, selects
 from stack.rollout.patience import Patience
 from stack.rollout.progress import RollOut, is_observed, newest_by_age, newest_by_count, newest_by_revision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from stack.planned import RollOutPlan, StackPlan
+    from stack.rollout.departures import Overstay
     from stack.rollout.patience import Case
 
 T = TypeVar("T")
 POLL_SECONDS = 1.0
 POLLS_TO_BELIEVE = 2
 """How often in a row Kubernetes has to be seen giving up: after going back, what it said of the roll-out before stands
-until it has looked at the Pods again."""
+until it has looked at the Pods again. Likewise for a paused Deployment, whose Pods may be counted a moment later."""
 
 
 class WaitError(Exception):
@@ -48,21 +50,34 @@ def until_change_has_ended(
 ) -> None:
     """Return when nothing of an earlier change goes any more, or when time is out, or nobody can be asked.
 
-    What goes: the topology anchor if it is being deleted; role Deployments that are, or that were made under another
-    anchor than the live one; their Pods, and Pods whose Deployment has gone before them. Whether it has ended is for
-    the facts to tell, which have to be read again afterwards in any case.
+    What goes: the topology anchor if it is being deleted; the endpoint picker's Deployment if it is; role Deployments
+    that are, or that were made under another anchor than the live one; their Pods, and Pods whose Deployment has gone
+    before them. Pods that should have been gone are not waited for once nothing else is left: what to do about them is
+    reported. Whether it has ended is for the facts to tell, which have to be read again afterwards in any case.
     """
     looks = _Looks(report=report, poll_seconds=poll_seconds, clock=clock, sleep=sleep)
+    departures = Departures()
 
     def look() -> Ending:
         anchor = cluster.find(_path(namespace, "api/v1", "configmaps", names.topology_anchor(release)))
         deployments = _role_deployments(cluster, namespace, release)
-        pods = list_pods(cluster, namespace, f"{labels.INSTANCE}={release},{labels.TOPOLOGY}")
-        return Ending.read(anchor, deployments, pods)
+        epp = cluster.find(_path(namespace, "apis/apps/v1", "deployments", names.epp(release)))
+        listed = list_pods(cluster, namespace, f"{labels.INSTANCE}={release}")
+        pods = [pod for pod in listed if _is_of_role(pod) or _is_of_epp(pod, names.epp(release))]
+        departures.look(clock(), pods)
+        return Ending.read(anchor, [*deployments, *([epp] if epp is not None else [])], pods, departures)
 
     try:
         with _connect(context) as cluster:
-            looks.until(look, is_done=lambda ending: ending.is_over, describe=words.ending, seconds=seconds)
+            last = looks.until(
+                look,
+                is_done=lambda ending: ending.is_over or ending.is_stuck,
+                describe=words.ending,
+                on_trouble=lambda: departures.blink(clock()),
+                seconds=seconds,
+            )
+        if last.is_stuck:
+            report(words.stuck(last))
     except WaitError as error:
         report(str(error))
 
@@ -107,13 +122,18 @@ class Waits:
             if not left:
                 return
             staying = self._that_stay(cluster, left)
+        leaving = next((pod for pod in left if "deletionTimestamp" in pod["metadata"]), None)
+        advice = (
+            words.leave(self.plan.namespace, leaving["metadata"]["name"], leaving["spec"].get("nodeName"))
+            if leaving is not None
+            else f"Look at `kubectl -n {self.plan.namespace} describe pod {_names(left)[0]}`."
+        )
         what_to_do = (
             f"Deployment {words.join(staying)} is not going to leave: what the engine keeps in its state does not say "
             "that it runs. Put the configuration that runs back and run `pulumi up`, so that the state knows it again; "
             "then change it."
             if staying
-            else f"Look at `kubectl -n {self.plan.namespace} describe pod {_names(left)[0]}`, then run `pulumi up` "
-            "again."
+            else f"{advice} Then run `pulumi up` again."
         )
         raise WaitError(
             f"{words.join(_names(left))} of the earlier topology did not leave within {topology.leave_seconds} s. "
@@ -125,8 +145,8 @@ class Waits:
 
         Raises:
             WaitError: that did not come about in time, one Pod was stuck for longer than patience allows, Kubernetes
-                gave the roll-out up, or the Deployment goes away or is to: then its Pods may be as wanted and serve for
-                another moment.
+                gave the roll-out up, somebody paused it, or the Deployment goes away or is to: then its Pods may be as
+                wanted and serve for another moment.
         """
         plan = self.plan.roll_outs[name]
         namespace = self.plan.namespace
@@ -150,11 +170,12 @@ class Waits:
             )
         if last.state.is_complete:
             return
+        if last.is_halted:
+            raise WaitError(words.halted(plan, last.state, namespace=namespace))
         if last.overdue is not None:
-            raise WaitError(words.out_of_patience(plan, last.state, last.overdue, namespace=namespace))
-        raise WaitError(
-            words.out_of_time(plan, last.state, last.cases, gave_up=last.state.gave_up, namespace=namespace)
-        )
+            others = [case for case in last.cases if case is not last.overdue]
+            raise WaitError(words.out_of_patience(plan, last.state, last.overdue, namespace=namespace, others=others))
+        raise WaitError(words.out_of_time(plan, last.state, last.cases, gave_up=last.gave_up, namespace=namespace))
 
     def _looks(self) -> _Looks:
         return _Looks(report=self.report, poll_seconds=self.poll_seconds, clock=self.clock, sleep=self.sleep)
@@ -188,14 +209,21 @@ class _Seen:
     """One look at a roll-out.
 
     Attributes:
-        is_done: whether there is no sense in looking again.
         overdue: the Pod that was stuck for too long, if one was.
+        gave_up: why Kubernetes gave up, if that is to be believed.
+        is_halted: whether the Deployment is paused too early, if that is to be believed.
     """
 
     state: RollOut
     cases: Sequence[Case]
     overdue: Case | None
-    is_done: bool
+    gave_up: str | None
+    is_halted: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no sense in looking again."""
+        return self.state.is_complete or self.overdue is not None or self.gave_up is not None or self.is_halted
 
 
 class _Watch:
@@ -211,9 +239,11 @@ class _Watch:
         self._clock = clock
         self._selector = ",".join(f"{key}={value}" for key, value in plan.selector.items())
         self._patience = Patience(plan.patience_seconds)
-        self._leaving = LeavingPods(cluster, namespace, clock)
+        self._departures = Departures()
+        self._leaving = LeavingPods(cluster, namespace, clock, self._departures)
         self._templates: dict[int, str] = {}
         self._given_up = 0
+        self._halted = 0
 
     def look(self) -> _Seen:
         """Ask how things are: for Deployment and Pods, and for more only where these don't tell.
@@ -227,16 +257,34 @@ class _Watch:
         pods = self._cluster.list(f"/api/v1/namespaces/{self._namespace}/pods", labelSelector=self._selector)
         state = RollOut.read(self._plan, deployment, pods, newest=self._newest(deployment, pods))
         now = self._clock()
+        self._departures.look(now, pods)
         waiting = [pod for pod in pods if pod["metadata"]["name"] in state.unschedulable]
-        cases = self._patience.look(now, state, self._leaving.hold_for(waiting))
-        self._given_up = self._given_up + 1 if state.gave_up is not None else 0
-        overdue = self._patience.overdue(cases)
-        is_done = state.is_complete or overdue is not None or self._given_up >= POLLS_TO_BELIEVE
-        return _Seen(state=state, cases=cases, overdue=overdue, is_done=is_done)
+        held = self._leaving.hold_for(waiting)
+        overstays = {overstay.pod: overstay for overstay in self._overstays(state, pods)} | held.overstays
+        troubles = {name: overstay.trouble for name, overstay in overstays.items()}
+        cases = self._patience.look(now, state, held.excuses, troubles)
+        is_given_up = state.gave_up is not None and not self._patience.has_excused
+        self._given_up = self._given_up + 1 if is_given_up else 0
+        self._halted = self._halted + 1 if state.is_halted else 0
+        return _Seen(
+            state=state,
+            cases=cases,
+            overdue=self._patience.overdue(cases),
+            gave_up=state.gave_up if self._given_up >= POLLS_TO_BELIEVE else None,
+            is_halted=self._halted >= POLLS_TO_BELIEVE,
+        )
 
     def blink(self) -> None:
         """Nobody answered."""
         self._patience.blink(self._clock())
+        self._departures.blink(self._clock())
+
+    def _overstays(self, state: RollOut, pods: Sequence[Object]) -> Iterator[Overstay]:
+        """Pods of this Deployment that hold it up and should have been gone."""
+        awaited = {pod.name for pod in state.awaited}
+        for pod in pods:
+            if pod["metadata"]["name"] in awaited and (overstay := self._departures.overstay(pod)) is not None:
+                yield overstay
 
     def _newest(self, deployment: Object, pods: Sequence[Object]) -> str | None:
         """Hash of the newest template. The ReplicaSets are asked for at most once for a version of the Deployment."""
@@ -359,6 +407,15 @@ def _path(namespace: str, group: str, plural: str, name: str) -> str:
 def _role_deployments(cluster: Cluster, namespace: str, release: str) -> list[Object]:
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     return cluster.list(path, labelSelector=f"{labels.INSTANCE}={release},{labels.ROLE}")
+
+
+def _is_of_role(pod: Object) -> bool:
+    return labels.TOPOLOGY in pod["metadata"].get("labels", {})
+
+
+def _is_of_epp(pod: Object, epp: str) -> bool:
+    carried = pod["metadata"].get("labels", {})
+    return epp in {carried.get(labels.EPP_WITH_POOL), carried.get(labels.EPP_WITHOUT_POOL)}
 
 
 def _names(objects: Iterable[Mapping[str, Any]]) -> list[str]:

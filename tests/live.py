@@ -8,7 +8,7 @@ from tests.builders import merged
 
 Object = dict[str, Any]
 WHEN = "2026-01-01T00:00:00Z"
-LEAVING: Object = {"metadata": {"deletionTimestamp": WHEN}}
+LEAVING: Object = {"metadata": {"deletionTimestamp": WHEN, "deletionGracePeriodSeconds": 900}}
 
 
 def deployment(name: str = "rel-decode", *, generation: int = 1, replicas: int = 2, **over: Any) -> Object:
@@ -79,6 +79,15 @@ def running(name: str, template: str = "new", **container: Any) -> Object:
     """Its container runs and is not Ready."""
     statuses = [{"name": "modelserver", "state": {"running": {"startedAt": WHEN}}, **container}]
     return pod(name, template, ready=False, status={"containerStatuses": statuses})
+
+
+def again(name: str, before: int | None = 20, *, number: int = 1, where: str = "containerStatuses") -> Object:
+    """Its container runs after a crash; the run before lasted so many seconds, None if it could not be started."""
+    began = "1970-01-01T00:00:00Z" if before is None else WHEN
+    ended = f"2026-01-01T00:{(before or 0) // 60:02}:{(before or 0) % 60:02}Z"
+    last = {"terminated": {"exitCode": 1, "startedAt": began, "finishedAt": ended}}
+    status = {"state": {"running": {"startedAt": ended}}, "restartCount": number, "lastState": last}
+    return pod(name, ready=False, status={where: [{"name": "modelserver", **status}]})
 
 
 def failed(name: str, reason: str = "Evicted", template: str = "new") -> Object:

@@ -1,12 +1,20 @@
 """How long each Pod has been stuck. Knows no clock: it is told the time with every look.
 
 A *case* is one Pod in one kind of trouble. Its clock starts at the look that first saw it, and counts the time between
-two looks if the Pod was stuck, and not excused, at both of them. When a case ends:
+two looks if the Pod was stuck at both of them, excused at neither, and not held at both. When a case ends:
 
 * unschedulable: when the Pod has a node.
 * no image, or a container that cannot be made: when that container has begun (loading a model may then take its time),
   or the Pod is Ready.
-* crashing: only when the Pod is Ready, so a container that runs between two crashes stops no clock.
+* crashing: when the Pod is Ready, or it was an init container and that has done its work.
+* overdue in leaving (see `departures`): when it is gone.
+
+The clock of a crashing container goes on while it runs between two crashes, and is held once it has run for longer than
+it did before its last crash: then it got further than ever, and what it is at now (loading a model takes many minutes)
+is a start like any other. It is held and not ended, so whatever was counted counts again from the next crash on: a
+container that crashes again and again, at however different moments, waits out the kubelet's back-off each time, and
+that always counts. How long it ran before is a difference of two moments that one kubelet noted, how long it has been
+running now is counted here: no two clocks are compared.
 
 A Pod that goes while it is stuck bequeaths its clock to one Pod that appears after it and gets into the same kind of
 trouble: whatever deletes and replaces Pods (a drained node, an impatient operator, evictions one after the other) would
@@ -20,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stack.rollout.pods import Kind, PodState, Trouble
+from stack.rollout.pods import Kind, PodState, Run, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,12 +48,14 @@ class Case:
         pod: its name; None when Kubernetes can't even make one.
         seconds: how long it has been stuck, without the time for which it was excused.
         excuse: which leaving Pod holds what it waits for; None when there is none.
+        is_held: whether it crashed, and has been running for longer than before the crash.
     """
 
     pod: str | None
     trouble: Trouble
     seconds: float
     excuse: str | None = None
+    is_held: bool = False
 
 
 @dataclass(kw_only=True)
@@ -54,9 +64,15 @@ class _Clock:
     seconds: float
     seen: float
     excuse: str | None
+    run: Run | None
+    ran_for: float = 0
+    is_held: bool = False
 
-    def tick(self, now: float, trouble: Trouble, excuse: str | None) -> None:
-        if self.excuse is None and excuse is None:
+    def tick(self, now: float, trouble: Trouble, excuse: str | None, run: Run | None) -> None:
+        self.ran_for = self.ran_for + now - self.seen if run is not None and run == self.run else 0
+        was_held, self.run = self.is_held, run
+        self.is_held = run is not None and self.ran_for > run.before
+        if self.excuse is None and excuse is None and not (was_held and self.is_held):
             self.seconds += now - self.seen
         # The back-off after a failed pull, which takes turns with it, says less of the reason.
         if (self.trouble.reason, trouble.reason) != ("ErrImagePull", "ImagePullBackOff"):
@@ -85,9 +101,12 @@ class Patience:
 
     Attributes:
         seconds: longest time one case may last.
+        has_excused: whether a Pod was excused since the last one became Ready. Kubernetes excuses nobody: the deadline
+            after which it gives up has been running meanwhile, and starts anew only when another Pod is Ready.
     """
 
     seconds: float
+    has_excused: bool = False
     _clocks: dict[_Key, _Clock] = field(default_factory=dict[_Key, _Clock])
     _legacies: list[_Legacy] = field(default_factory=list[_Legacy])
     _newest: str | None = None
@@ -95,35 +114,47 @@ class Patience:
     _seen_ready: frozenset[str] = frozenset()
     _seen_ended: frozenset[str] | None = None
 
-    def look(self, now: float, state: RollOut, excuses: Mapping[str, str]) -> tuple[Case, ...]:
+    def look(
+        self, now: float, state: RollOut, excuses: Mapping[str, str], overstays: Mapping[str, Trouble] | None = None
+    ) -> tuple[Case, ...]:
         """Take in how things are, and tell every case there is, the longest one first.
 
         Args:
             now: seconds on a clock that never goes back.
             state: the roll-out.
             excuses: unschedulable Pod -> leaving Pod that holds what it waits for.
+            overstays: Pod that holds up the roll-out by not leaving -> what to say of it.
         """
         self._forget(state)
-        before, self._clocks = self._clocks, dict[_Key, _Clock]()
+        pods: dict[str | None, PodState] = {pod.name: pod for pod in state.new}
+        before = {key: clock for key, clock in self._clocks.items() if not _is_settled(clock.trouble, pods.get(key[0]))}
+        self._clocks = {}
         is_open = dict(_open(state, before))
-        staying = {pod.name for pod in state.new}
+        for name, trouble in (overstays or {}).items():
+            is_open[name, trouble.kind] = trouble
         for key, clock in before.items():
-            if key not in is_open and key[0] is not None and key[0] not in staying:
+            if key not in is_open and key[0] is not None and key[0] not in pods and key[1] is not Kind.TERMINATING:
                 self._bequeath(key[1], clock)
         for key, trouble in is_open.items():
             excuse = excuses.get(key[0] or "") if key[1] is Kind.UNSCHEDULABLE else None
+            run = _run(trouble, pods.get(key[0])) if key[1] is Kind.CRASHING else None
             if (clock := before.get(key)) is None:
                 clock = self._start(now, key, trouble, excuse)
+                clock.run = run
             else:
-                clock.tick(now, trouble, excuse)
+                clock.tick(now, trouble, excuse, run)
             self._clocks[key] = clock
         clocks = [*self._clocks.items(), *self._ended(now, state)]
         self._remember(state)
         cases = [
-            Case(pod=pod, trouble=clock.trouble, seconds=clock.seconds, excuse=clock.excuse)
+            Case(pod=pod, trouble=clock.trouble, seconds=clock.seconds, excuse=clock.excuse, is_held=clock.is_held)
             for (pod, _), clock in clocks
         ]
-        return tuple(sorted(cases, key=lambda case: (-case.seconds, case.pod or "")))
+        self.has_excused = self.has_excused or any(case.excuse is not None for case in cases)
+        # Of two that began together, the one that doesn't leave is why the other one waits.
+        return tuple(
+            sorted(cases, key=lambda c: (-c.seconds, c.trouble.kind is not Kind.TERMINATING, c.pod or "")),
+        )
 
     def blink(self, now: float) -> None:
         """Nothing could be seen since the last look: no clock runs while nobody answers."""
@@ -138,9 +169,9 @@ class Patience:
         """What was, if it says nothing of what is: another template is in force, or the roll-out got on."""
         if state.newest != self._newest:
             self._newest = state.newest
-            self._clocks, self._legacies = {}, []
+            self._clocks, self._legacies, self.has_excused = {}, [], False
         if _ready(state) - self._seen_ready:
-            self._legacies = []
+            self._legacies, self.has_excused = [], False
 
     def _remember(self, state: RollOut) -> None:
         self._seen |= {pod.name for pod in (*state.new, *state.old, *state.leaving)}
@@ -166,7 +197,7 @@ class Patience:
             legacy = max(heritage, key=lambda legacy: legacy.seconds)
             self._legacies.remove(legacy)
             seconds = legacy.seconds + (now - legacy.seen if kind in GOES_ON_BETWEEN_PODS else 0)
-        return _Clock(trouble=trouble, seconds=seconds, seen=now, excuse=excuse)
+        return _Clock(trouble=trouble, seconds=seconds, seen=now, excuse=excuse, run=None)
 
     def _bequeath(self, kind: Kind, clock: _Clock) -> None:
         self._legacies.append(_Legacy(kind=kind, seconds=clock.seconds, seen=clock.seen, before=self._seen))
@@ -195,6 +226,16 @@ def _lasts(trouble: Trouble, pod: PodState) -> bool:
             return trouble.container not in pod.begun
         case _:
             return False
+
+
+def _is_settled(trouble: Trouble, pod: PodState | None) -> bool:
+    """Whether what crashed has done its work in the end."""
+    return trouble.kind is Kind.CRASHING and pod is not None and trouble.container in pod.succeeded
+
+
+def _run(trouble: Trouble, pod: PodState | None) -> Run | None:
+    """How a container that crashed runs now."""
+    return pod.again.get(trouble.container or "") if pod is not None else None
 
 
 def _ready(state: RollOut) -> frozenset[str]:

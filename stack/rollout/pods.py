@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 Object = dict[str, Any]
 """A live object as the API server shows it."""
@@ -38,6 +39,8 @@ class Kind(Enum):
     CONFIGURATION = "waiting for a container that cannot be made"
     CRASHING = "crashing"
     ENDED = "ended by its node"
+    TERMINATING = "overdue in leaving"
+    """Told to go, and still there long after its grace period."""
     REFUSED = "refused"
     """Not a Pod at all yet: the API server takes none from the ReplicaSet (quota, admission)."""
 
@@ -50,16 +53,31 @@ class Trouble:
         reason: in Kubernetes' word, such as `ImagePullBackOff`.
         message: Kubernetes' own, as it is.
         container: which one, None when it is about the whole Pod.
+        node: which one, where it is about a node.
     """
 
     kind: Kind
     reason: str
     message: str
     container: str | None = None
+    node: str | None = None
 
     def __str__(self) -> str:
         subject = self.reason if self.container is None else f"{self.container} {self.reason}"
         return f"{subject}: {self.message or 'no message'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A container that runs, and not for the first time.
+
+    Attributes:
+        number: tells this run from the others of the container.
+        before: seconds for which the run before this one lasted.
+    """
+
+    number: str
+    before: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +89,9 @@ class PodState:
         is_leaving: told to go, and still there.
         is_over: will never run again, and holds nothing any more.
         begun: containers that run or ran, so that their image was there and they could be made.
+        succeeded: init containers that have done their work.
+        again: containers that run after they had ended, by name; without those of which it is not known how long they
+            had run.
     """
 
     name: str
@@ -80,6 +101,8 @@ class PodState:
     is_over: bool
     trouble: Trouble | None
     begun: frozenset[str]
+    succeeded: frozenset[str]
+    again: Mapping[str, Run]
 
     @classmethod
     def read(cls, pod: Object) -> PodState:
@@ -95,6 +118,8 @@ class PodState:
             is_over=is_over(pod),
             trouble=_trouble(status),
             begun=frozenset(c["name"] for c in _containers(status) if {"running", "terminated"} & c["state"].keys()),
+            succeeded=_succeeded(pod),
+            again={c["name"]: run for c in _containers(status) if (run := _run(c)) is not None},
         )
 
 
@@ -133,6 +158,28 @@ def _last_end(container: Object) -> str:
     if ended is None:
         return ""
     return f"last exit code {ended.get('exitCode', '?')} ({ended.get('reason', 'no reason')})"
+
+
+def _succeeded(pod: Object) -> frozenset[str]:
+    """Without those that are to run beside the others, whose end is never a success."""
+    beside = {c["name"] for c in pod.get("spec", {}).get("initContainers", ()) if c.get("restartPolicy") == "Always"}
+    ended: dict[str, Object] = {
+        status["name"]: status.get("state", {}).get("terminated", {})
+        for status in pod.get("status", {}).get("initContainerStatuses", ())
+    }
+    return frozenset(name for name, end in ended.items() if end.get("exitCode") == 0 and name not in beside)
+
+
+def _run(container: Object) -> Run | None:
+    """By moments that one kubelet noted, so that only their difference counts."""
+    running: Object | None = container["state"].get("running")
+    ended: Object = container.get("lastState", {}).get("terminated", {})
+    if running is None or not ended.get("startedAt") or not ended.get("finishedAt"):
+        return None
+    began, over = datetime.fromisoformat(ended["startedAt"]), datetime.fromisoformat(ended["finishedAt"])
+    # What could not be started has no moment at which it began: containerd#9080 tells of 1970.
+    before = (over - began).total_seconds() if began.timestamp() > 0 else 0.0
+    return Run(number=f"{container.get('restartCount', 0)} {running.get('startedAt')}", before=max(before, 0.0))
 
 
 def _containers(status: Object) -> Iterator[Object]:

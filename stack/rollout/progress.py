@@ -36,6 +36,7 @@ class RollOut:
         awaits_leave: whether a Pod that leaves is waited for.
         refused: why Kubernetes can't make Pods, None when it can.
         gave_up: why Kubernetes gave up, None while it still tries.
+        is_paused: whether somebody told Kubernetes not to roll out any template for now (`kubectl rollout pause`).
     """
 
     wanted: int
@@ -51,6 +52,7 @@ class RollOut:
     awaits_leave: bool
     refused: Trouble | None
     gave_up: str | None
+    is_paused: bool
 
     @classmethod
     def read(cls, plan: RollOutPlan, deployment: Object, pods: Iterable[Object], *, newest: str | None) -> RollOut:
@@ -75,6 +77,7 @@ class RollOut:
             awaits_leave=plan.awaits_leave,
             refused=_refused(conditions.get("ReplicaFailure", {})) if observed else None,
             gave_up=_gave_up(conditions.get("Progressing", {})) if observed else None,
+            is_paused=deployment["spec"].get("paused", False),
         )
 
     @property
@@ -92,6 +95,21 @@ class RollOut:
             and sum(pod.is_ready for pod in self.new) >= self.needed
             and self.available >= self.needed
         )
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether Pods of an old template stay for ever, since the Deployment is paused.
+
+        A paused one is still scaled, so Pods of its newest template may be on their way; they are waited for.
+        """
+        if not (self.is_paused and self.is_observed and self.wanted):
+            return False
+        return any(pod.template is not None for pod in self.old) or (bool(self.new) and not self.updated)
+
+    @property
+    def awaited(self) -> tuple[PodState, ...]:
+        """Leaving Pods that hold up the rest: they hold devices, or no new Pod is made before they are gone."""
+        return self.leaving if self.awaits_leave or not self.new else ()
 
     @property
     def unschedulable(self) -> frozenset[str]:

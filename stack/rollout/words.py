@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from stack.planned import RollOutPlan
+    from stack.rollout.departures import Overstay
     from stack.rollout.ending import Ending
     from stack.rollout.patience import Case
     from stack.rollout.pods import PodState, Trouble
@@ -28,6 +29,7 @@ REMEDIES: Mapping[Kind, str] = {
     "`{kubectl} describe pod {pod}`.",
     Kind.CRASHING: "Look at `{kubectl} logs {pod} -c {container} --previous`, and mend what it says.",
     Kind.ENDED: "Look at `{kubectl} describe pod {pod}` and at its node, and mend what they say.",
+    Kind.TERMINATING: "{leave}",
     Kind.REFUSED: "Mend the quota or the policy that is named, see `{kubectl} describe deployment {pod}`.",
 }
 REMEDIES_OF_THE_EPP: Mapping[Kind, str] = {
@@ -88,18 +90,43 @@ def _trouble(case: Case, *, is_blurred: bool) -> str:
     text = str(case.trouble)
     if is_blurred:
         text = re.sub(r"\d+", "#", text)
+    if case.is_held:
+        text = f"{text} (since then it has been running for longer than before)"
     return text if case.excuse is None else f"{text} (waits for devices of {case.excuse}, which is leaving)"
 
 
-def out_of_patience(plan: RollOutPlan, state: RollOut, case: Case, *, namespace: str) -> str:
-    """The letter about a Pod that has been stuck for too long."""
+def out_of_patience(
+    plan: RollOutPlan, state: RollOut, case: Case, *, namespace: str, others: Sequence[Case] = ()
+) -> str:
+    """The letter about a Pod that has been stuck for too long, with what else is stuck."""
     subject = f"Pod {case.pod} has" if case.pod is not None else "its Pods have"
-    kubectl = f"kubectl -n {namespace}"
+    # Going back waits for a Pod that does not leave like going on does.
+    way_back = "" if case.trouble.kind is Kind.TERMINATING else f" {THE_WAY_BACK}"
     return (
         f"{part(plan)}: Deployment {plan.name} did not roll out: {subject} been {case.trouble.kind.value} for "
-        f"{case.seconds:.0f} s ({case.trouble}); {progress(state, ())}. "
-        f"{_what_to_do(plan, case.trouble, case.pod or plan.name, kubectl)} Then run `pulumi up` again; "
-        f"rollout.patienceSeconds (now {plan.patience_seconds}) gives it longer. {THE_WAY_BACK}"
+        f"{case.seconds:.0f} s ({case.trouble}); {progress(state, others)}. "
+        f"{_what_to_do(plan, case.trouble, case.pod or plan.name, namespace)} Then run `pulumi up` again; "
+        f"rollout.patienceSeconds (now {plan.patience_seconds}) gives it longer.{way_back}"
+    )
+
+
+def halted(plan: RollOutPlan, state: RollOut, *, namespace: str) -> str:
+    """The letter about a Deployment that somebody paused before all its Pods were new."""
+    return (
+        f"{part(plan)}: Deployment {plan.name} did not roll out: it is paused (`kubectl rollout pause`), and no update "
+        f"ends that; {progress(state, ())}. Run `kubectl -n {namespace} rollout resume deployment/{plan.name}`, then "
+        "`pulumi up` again."
+    )
+
+
+def leave(namespace: str, pod: str, node: str | None) -> str:
+    """What to do about a Pod that does not leave."""
+    by_force = f"`kubectl -n {namespace} delete pod {pod} --force --grace-period=0`"
+    if node is None:
+        return f"Look at `kubectl -n {namespace} describe pod {pod}`; if nothing of it is left, {by_force}."
+    return (
+        f"Look at its node (`kubectl describe node {node}`), and mend it; if that node is gone, delete the Node object "
+        f"(`kubectl delete node {node}`), or {by_force}."
     )
 
 
@@ -120,9 +147,16 @@ def part(plan: RollOutPlan) -> str:
     return "endpoint picker" if plan.part == "epp" else f"role {plan.part}"
 
 
-def _what_to_do(plan: RollOutPlan, trouble: Trouble, pod: str, kubectl: str) -> str:
+def _what_to_do(plan: RollOutPlan, trouble: Trouble, pod: str, namespace: str) -> str:
+    if "/" in pod:  # as Pods of other namespaces are told
+        namespace, pod = pod.split("/")
     remedies = {**REMEDIES, **(REMEDIES_OF_THE_EPP if plan.part == "epp" else {})}
-    return remedies[trouble.kind].format(kubectl=kubectl, pod=pod, container=trouble.container)
+    return remedies[trouble.kind].format(
+        kubectl=f"kubectl -n {namespace}",
+        pod=pod,
+        container=trouble.container,
+        leave=leave(namespace, pod, trouble.node),
+    )
 
 
 def ending(state: Ending) -> str:
@@ -130,4 +164,17 @@ def ending(state: Ending) -> str:
     parts = [*state.objects]
     if state.pods:
         parts.append(f"{'Pod' if len(state.pods) == 1 else 'Pods'} {join(state.pods)}")
-    return f"an earlier change is still under way: waiting for {', '.join(parts)} to go"
+    overstays = "".join(f". {_overstay(overstay)}" for overstay in state.overstays[:SHOWN])
+    return f"an earlier change is still under way: waiting for {', '.join(parts)} to go{overstays}"
+
+
+def stuck(state: Ending) -> str:
+    """The same when that is not worth waiting for any longer."""
+    return f"{ending(state)} Then run `pulumi up` again."
+
+
+def _overstay(overstay: Overstay) -> str:
+    return (
+        f"Pod {overstay.pod} stays terminating {overstay.where}, and had {overstay.grace} s to leave. "
+        f"{leave(overstay.namespace, overstay.pod, overstay.node)}"
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cluster.wait import WaitError, Waits, until_change_has_ended
+from stack import labels
 from stack.planned import RollOutPlan
 from tests import live
 from tests.builders import EMPTY_CLUSTER, merged, plan
@@ -135,7 +137,7 @@ def test_pods_that_stay_are_named_when_time_is_out(api: StandIn, sentence: str, 
         waits([], 7).until_devices_are_free()
     assert str(caught.value) == (
         "old-0, old-1, old-2 and 2 more of the earlier topology did not leave within 7 s. "
-        "Look at `kubectl -n ns describe pod old-0`, then run `pulumi up` again."
+        "Look at `kubectl -n ns describe pod old-0`. Then run `pulumi up` again."
     ), sentence
 
 
@@ -147,6 +149,13 @@ def test_pods_of_a_deployment_that_nobody_takes_down_tell_of_a_lost_state(api: S
     ) as caught:
         waits([], 7).until_devices_are_free()
     assert "Put the configuration that runs back and run `pulumi up`" in str(caught.value)
+
+
+def test_a_pod_that_does_not_leave_is_told_with_how_to_be_rid_of_it(api: StandIn) -> None:
+    api.tell(PODS, ok(pod("old-0"), merged(pod("old-1", spec={"nodeName": "n1"}), live.LEAVING)))
+    api.tell(DEPLOYMENTS, ok())
+    with pytest.raises(WaitError, match=r"delete node n1.*-n ns delete pod old-1 --force --grace-period=0`\. Then run"):
+        waits([], 7).until_devices_are_free()
 
 
 # --- roll-outs --------------------------------------------------------------------------------------------------------
@@ -295,6 +304,40 @@ def test_a_roll_out_that_takes_too_long_is_told_with_what_is_missing(up: StandIn
         caught.value
     )
     assert clock.now == 1090
+
+
+# --- paused -----------------------------------------------------------------------------------------------------------
+
+
+def paused(**status: Any) -> tuple[int, Any]:
+    return 200, merged(deployment(**status)[1], {"spec": {"paused": True}})
+
+
+def test_a_roll_out_that_somebody_paused_ends_at_once_with_the_command_that_resumes_it(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, paused(updatedReplicas=0))
+    up.tell(REPLICA_SETS, ok(live.replica_set("new", 1)))
+    clock = Clock()
+    with pytest.raises(
+        WaitError, match=r"it is paused.* Run `kubectl -n ns rollout resume deployment/rel-decode`, then"
+    ):
+        waits([], clock=clock).until_rolled_out("rel-decode")
+    assert clock.now == 1001
+
+
+def test_what_was_paused_after_it_rolled_out_is_complete(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, paused())
+    said: list[str] = []
+    waits(said).until_rolled_out("rel-decode")
+    assert said == []
+
+
+def test_a_paused_deployment_that_grows_is_awaited(up: StandIn) -> None:
+    more: tuple[int, Any] = (200, merged(paused()[1], {"spec": {"replicas": 3}}))
+    grown = merged(live.deployment(replicas=3), {"spec": {"paused": True}})
+    up.tell(DEPLOYMENT, more, more, more, (200, grown))
+    up.tell(PODS, ok(*TWO), ok(*TWO, running("c")), ok(*TWO, running("c")), ok(*TWO, pod("c")))
+    up.tell(REPLICA_SETS, ok(live.replica_set("new", 1)))
+    waits([]).until_rolled_out("rel-decode")
 
 
 # --- patience ---------------------------------------------------------------------------------------------------------
@@ -461,6 +504,138 @@ def test_a_large_cluster_is_not_looked_through_at_every_look(up: StandIn, monkey
     assert up.times_asked(ALL_PODS) == 6, "every five seconds for thirty"
 
 
+# --- a deadline that excuses nobody -----------------------------------------------------------------------------------
+
+BEHIND = deployment(availableReplicas=1, **GAVE_UP)
+
+
+def test_kubernetes_is_not_believed_to_give_up_while_a_pod_is_excused_nor_while_that_one_starts(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, *[BEHIND] * 100, deployment())
+    up.tell(PODS, *[ok(pod("a"), WAITS, GOES)] * 100, *[ok(pod("a"), running("b"))] * 50, ok(*TWO))
+    up.tell(CLAIMS, ok(ASKED, HELD))
+    waits([]).until_rolled_out("rel-decode")
+    assert up.times_asked(DEPLOYMENT) == 101
+
+
+def test_it_is_believed_again_when_another_pod_became_ready_since(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, BEHIND)
+    up.tell(PODS, *[ok(running("a"), WAITS, GOES)] * 20, ok(pod("a"), running("b")))
+    up.tell(CLAIMS, ok(ASKED, HELD))
+    with pytest.raises(WaitError, match="deadline exceeded"):
+        waits([]).until_rolled_out("rel-decode")
+    assert up.times_asked(DEPLOYMENT) == 12, "ten looks of two lists each, and two without excuse"
+
+
+def test_a_roll_out_that_is_excused_to_the_end_is_out_of_time_and_not_given_up(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, BEHIND)
+    up.tell(PODS, ok(pod("a"), WAITS, GOES))
+    up.tell(CLAIMS, ok(ASKED, HELD))
+    with pytest.raises(WaitError, match="it is not complete after 90 s"):
+        waits([], 90).until_rolled_out("rel-decode")
+
+
+# --- dead nodes -------------------------------------------------------------------------------------------------------
+
+GRACE, MARGIN = 20, 60
+SOON: dict[str, Any] = {"metadata": {"deletionGracePeriodSeconds": GRACE}}
+GOES_SOON = merged(GOES, SOON)
+GOES_FROM_N: dict[str, Any] = {**merged(live.LEAVING, SOON), "spec": {"nodeName": "n"}}
+FORCE = r"`kubectl -n ns delete pod old --force --grace-period=0`"
+
+
+def test_a_pod_of_a_dead_node_ends_the_wait_although_all_new_ones_are_ready(up: StandIn) -> None:
+    up.tell(PODS, ok(*TWO, merged(OLD, GOES_FROM_N)))
+    clock = Clock()
+    said: list[str] = []
+    with pytest.raises(WaitError, match=f"Pod old has been overdue in leaving for 30 s .*on node n for .*{FORCE}"):
+        waits(said, 28_800, clock).until_rolled_out("rel-decode")
+    assert clock.now == 1000 + GRACE + MARGIN + 30
+    assert len(said) == 2, "that it leaves, and that it does not"
+
+
+def test_time_in_which_nobody_answers_is_none_that_a_pod_had_to_leave(up: StandIn) -> None:
+    gone = merged(OLD, GOES_FROM_N)
+    up.tell(PODS, ok(*TWO, gone), *[BUSY] * 100, *[ok(*TWO, gone)] * (GRACE + MARGIN - 1), ok(*TWO))
+    said: list[str] = []
+    waits(said).until_rolled_out("rel-decode")
+    assert not any("stays terminating" in line for line in said)
+
+
+def test_it_is_complete_when_such_a_pod_is_gone_after_all(up: StandIn) -> None:
+    up.tell(PODS, *[ok(*TWO, merged(OLD, GOES_FROM_N))] * (GRACE + MARGIN + 20), ok(*TWO))
+    waits([], 28_800).until_rolled_out("rel-decode")
+
+
+def test_it_excuses_nobody(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, deployment(availableReplicas=1))
+    up.tell(PODS, ok(pod("a"), WAITS, GOES_SOON))
+    up.tell(CLAIMS, ok(ASKED, HELD))
+    up.tell(ALL_PODS, ok())
+    clock = Clock()
+    with pytest.raises(WaitError, match=r"Pod old has been overdue .*; b: unschedulable: cannot allocate all claims"):
+        waits([], 28_800, clock).until_rolled_out("rel-decode")
+    assert clock.now == 1000 + GRACE + MARGIN + 30
+
+
+def test_another_that_leaves_in_time_still_does(up: StandIn) -> None:
+    other = with_claim(pod("other", "old", **GOES_FROM_N), "others-devices")
+    others_claim = live.resource_claim("others-devices", "npu", holder="other")
+    first = ok(pod("a"), WAITS, GOES_SOON)
+    looks = GRACE + MARGIN - 10
+    up.tell(DEPLOYMENT, *[deployment(availableReplicas=1)] * (looks + 45), deployment())
+    # Two lists a look. When the first should have been gone, another one has begun to leave.
+    up.tell(
+        PODS,
+        *[first] * 2 * looks,
+        *[ok(pod("a"), WAITS, GOES_SOON, other)] * 2 * 35,
+        *[ok(pod("a"), running("b"))] * 9,
+        ok(*TWO),
+    )
+    up.tell(CLAIMS, ok(ASKED, HELD, others_claim))
+    up.tell(ALL_PODS, ok())
+    said: list[str] = []
+    waits(said, 28_800).until_rolled_out("rel-decode")
+    assert any("waits for devices of other" in line for line in said)
+
+
+def test_one_of_another_namespace_is_named_with_the_command_for_that(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, deployment(availableReplicas=1))
+    up.tell(PODS, ok(pod("a"), WAITS))
+    up.tell(CLAIMS, ok(ASKED))
+    up.tell(ALL_PODS, ok(merged(THEIRS, SOON)))
+    up.tell("/apis/resource.k8s.io/v1/namespaces/theirs/resourceclaims", ok(HELD))
+    clock = Clock()
+    with pytest.raises(WaitError, match=r"Pod theirs/old has been overdue .*-n theirs delete pod old --force"):
+        waits([], 28_800, clock).until_rolled_out("rel-decode")
+    assert clock.now == 1000 + GRACE + MARGIN + 30
+
+
+def test_an_endpoint_picker_does_not_wait_for_one_on_a_dead_node_unless_it_is_recreated(api: StandIn) -> None:
+    meta: dict[str, Any] = {"ownerReferences": []}
+    api.tell(f"{DEPLOYMENTS}/rel-epp", (200, live.deployment("rel-epp", replicas=1, metadata=meta)))
+    gone = merged(OLD, GOES_FROM_N)
+    api.tell(PODS, *[ok(running("a"), gone)] * 200, ok(pod("a"), gone))
+    waits([], 28_800).until_rolled_out("rel-epp")
+    none = {"updatedReplicas": 0, "availableReplicas": 0}
+    api.tell(f"{DEPLOYMENTS}/rel-epp", (200, live.deployment("rel-epp", replicas=1, metadata=meta, status=none)))
+    api.tell(PODS, ok(gone))
+    api.tell(REPLICA_SETS, ok(live.replica_set("old", 1, owner="uid-rel-epp")))
+    with pytest.raises(WaitError, match=f"endpoint picker: .*Pod old has been overdue in leaving for 30 s.*{FORCE}"):
+        waits([], 28_800).until_rolled_out("rel-epp")
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_early_crash_does_not_end_a_start_that_goes_well(up: StandIn) -> None:
+    up.tell(DEPLOYMENT, *[deployment(availableReplicas=1)] * 100, deployment())
+    crashes, loads = waiting("b", "CrashLoopBackOff"), live.again("b", 5)
+    up.tell(PODS, *[ok(pod("a"), crashes)] * 10, *[ok(pod("a"), loads)] * 90, ok(*TWO))
+    said: list[str] = []
+    waits(said, 7200).until_rolled_out("rel-decode")
+    assert [("running for longer than before" in line) for line in said] == [False, True]
+
+
 # --- an earlier change ------------------------------------------------------------------------------------------------
 
 
@@ -477,13 +652,101 @@ def test_where_nothing_goes_there_is_nothing_to_wait_for(up: StandIn) -> None:
     wait_for_the_end(said, clock)
     assert (said, clock.now) == ([], 1000)
     assert up.query_of(DEPLOYMENTS)["labelSelector"] == "app.kubernetes.io/instance=rel,llm-d.ai/role"
-    assert up.query_of(PODS)["labelSelector"] == f"app.kubernetes.io/instance=rel,{TOPOLOGY}"
+    assert up.query_of(PODS)["labelSelector"] == "app.kubernetes.io/instance=rel"
+
+
+def of_role(name: str, **over: Any) -> dict[str, Any]:
+    return pod(name, **merged({"metadata": {"labels": {TOPOLOGY: "k"}}}, over))
+
+
+def of_epp(name: str, mode: str = labels.EPP_WITH_POOL, **over: Any) -> dict[str, Any]:
+    return pod(name, **merged({"metadata": {"labels": {"app": "rel-epp", mode: "rel-epp"}}}, over))
+
+
+EPP_DEPLOYMENT = f"{DEPLOYMENTS}/rel-epp"
+OTHERS: dict[str, Any] = {"metadata": {"labels": {labels.EPP_WITH_POOL: "other-epp"}}}
+EPP_STAYS = live.deployment("rel-epp", metadata={"ownerReferences": []})
+EPP_GOES = merged(EPP_STAYS, live.LEAVING)
+
+
+@pytest.mark.parametrize("mode", [labels.EPP_WITH_POOL, labels.EPP_WITHOUT_POOL])
+def test_an_endpoint_picker_that_goes_is_awaited_until_its_last_pod_has_drained(up: StandIn, mode: str) -> None:
+    up.tell(DEPLOYMENTS, ok())
+    up.tell(EPP_DEPLOYMENT, (200, EPP_GOES), NOT_THERE)
+    drains = of_epp("e", mode, **live.LEAVING)
+    up.tell(PODS, *[ok(of_epp("e", mode))], *[ok(drains)] * 90, ok())
+    said: list[str] = []
+    clock = Clock()
+    wait_for_the_end(said, clock, seconds=600)
+    assert [line.removeprefix("an earlier change is still under way: waiting for ") for line in said] == [
+        "Deployment rel-epp, Pod e to go",
+        "Pod e to go",
+    ]
+    assert clock.now == 1091
+
+
+@pytest.mark.parametrize(
+    ("sentence", "epp", "pods"),
+    [
+        ("it serves", (200, EPP_STAYS), ok(of_epp("e"))),
+        ("an old one drains in a roll-out", (200, EPP_STAYS), ok(of_epp("e"), of_epp("old", **live.LEAVING))),
+        ("there is none", NOT_THERE, ok()),
+        ("a Pod that leaves is of neither part", (200, EPP_STAYS), ok(pod("x", **live.LEAVING))),
+        ("a Pod that leaves is another picker's", (200, EPP_STAYS), ok(pod("x", **merged(live.LEAVING, OTHERS)))),
+    ],
+)
+def test_an_endpoint_picker_is_not_awaited_when(
+    up: StandIn, sentence: str, epp: tuple[int, Any], pods: tuple[int, Any]
+) -> None:
+    up.tell(DEPLOYMENTS, ok(live.deployment()))
+    up.tell(EPP_DEPLOYMENT, epp)
+    up.tell(PODS, pods)
+    said: list[str] = []
+    wait_for_the_end(said, Clock())
+    assert said == [], sentence
+
+
+@pytest.mark.parametrize("what", [of_role("old", **GOES_FROM_N), of_epp("old", **GOES_FROM_N)], ids=["role", "epp"])
+def test_an_earlier_change_that_waits_for_a_dead_node_only_is_left_to_whoever_can_tell_what_is_gone(
+    up: StandIn, what: dict[str, Any]
+) -> None:
+    up.tell(ANCHOR, anchor(**LEAVING))
+    up.tell(DEPLOYMENTS, ok())
+    up.tell(PODS, ok(what))
+    said: list[str] = []
+    clock = Clock()
+    wait_for_the_end(said, clock, seconds=28_800)
+    assert clock.now == 1000 + GRACE + MARGIN
+    assert len(said) == 2
+    assert re.search(f"Pod old stays terminating on node n, .*{FORCE}. Then run `pulumi up` again", said[1])
+
+
+def test_nor_is_it_in_an_earlier_change(up: StandIn) -> None:
+    up.tell(DEPLOYMENTS, ok())
+    up.tell(ANCHOR, NOT_THERE)
+    gone = of_role("old", **GOES_FROM_N)
+    up.tell(PODS, ok(gone), *[BUSY] * 100, *[ok(gone)] * (GRACE + MARGIN - 1), ok())
+    said: list[str] = []
+    wait_for_the_end(said, Clock(), seconds=28_800)
+    assert not any("stays terminating" in line for line in said)
+
+
+def test_others_are_awaited_beside_it_and_it_is_told(up: StandIn) -> None:
+    up.tell(DEPLOYMENTS, ok())
+    up.tell(ANCHOR, NOT_THERE)
+    dead, slow = of_role("old", **GOES_FROM_N), of_role("slow", **GOES_FROM_N)
+    up.tell(PODS, *[ok(dead)] * 70, *[ok(dead, slow)] * 50, ok())
+    said: list[str] = []
+    clock = Clock()
+    wait_for_the_end(said, clock, seconds=28_800)
+    assert clock.now == 1000 + 120
+    assert [line.count("stays terminating") for line in said] == [0, 0, 1]
 
 
 def test_an_earlier_change_is_awaited_to_its_end(up: StandIn) -> None:
     up.tell(ANCHOR, anchor(**LEAVING), anchor(**LEAVING), NOT_THERE)
     up.tell(DEPLOYMENTS, ok(live.deployment(**live.LEAVING)), ok())
-    up.tell(PODS, ok(*TWO), ok(merged(TWO[0], live.LEAVING)), ok())
+    up.tell(PODS, ok(of_role("a"), of_role("b")), ok(of_role("a", **live.LEAVING)), ok())
     said: list[str] = []
     clock = Clock()
     wait_for_the_end(said, clock)

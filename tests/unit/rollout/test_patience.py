@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stack.planned import RollOutPlan
 from stack.rollout.patience import Case, Patience
+from stack.rollout.pods import Kind, Trouble
 from stack.rollout.progress import RollOut
 from tests import live
 from tests.live import deployment, pod, running, waiting, without_node
@@ -134,6 +135,160 @@ def test_another_template_in_force_starts_all_clocks_anew() -> None:
     assert told(cases) == [("b", "unschedulable", 0)]
 
 
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+
+def init(state: dict[str, Any], *, beside: bool = False, **status: Any) -> dict[str, Any]:
+    """An init container in this state, and a model server that is not Ready."""
+    policy = {"restartPolicy": "Always"} if beside else {}
+    loads: dict[str, Any] = {"name": "modelserver", "state": {"running": {}}}
+    return pod(
+        "a",
+        ready=False,
+        spec={"initContainers": [{"name": "check", **policy}]},
+        status={
+            "initContainerStatuses": [{"name": "check", "state": state, **status}],
+            "containerStatuses": [loads],
+        },
+    )
+
+
+FAILS = {"waiting": {"reason": "CrashLoopBackOff"}}
+DONE = {"terminated": {"exitCode": 0}}
+LASTED_5 = {"terminated": {"exitCode": 1, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:05Z"}}
+
+
+def test_an_init_container_that_succeeds_in_the_end_is_no_case_however_long_the_model_loads() -> None:
+    assert looks((0, [init(FAILS)]), (9, [init(DONE)])) == ()
+    assert looks((0, [init(FAILS)]), (9, [init(DONE)]), (5000, [init(DONE)])) == ()
+
+
+def test_what_crashes_after_it_has_a_clock_of_its_own() -> None:
+    then = init(DONE)
+    then["status"]["containerStatuses"] = [{"name": "modelserver", "state": FAILS}]
+    assert told(looks((0, [init(FAILS)]), (9, [then]), (12, [then]))) == [("a", "CrashLoopBackOff", 3)]
+
+
+def test_a_sidecar_that_ends_again_and_again_is_not_done_by_that() -> None:
+    crashes, ends = init(FAILS, beside=True), init(DONE, beside=True)
+    [case] = looks((0, [crashes]), (9, [ends]), (20, [crashes]))
+    assert case.seconds == 20
+
+
+def test_a_sidecar_that_runs_for_longer_than_before_holds_its_clock() -> None:
+    runs = init({"running": {"startedAt": "x"}}, beside=True, lastState=LASTED_5)
+    [case] = looks((0, [init(FAILS, beside=True)]), (9, [runs]), *[(9 + t, [runs]) for t in range(1, 1200)])
+    assert (case.is_held, case.seconds) == (True, 9 + 6), (
+        "its back-off, and five seconds until it was held at the sixth"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "timed", "want_seconds", "want_held"),
+    [
+        ("it runs for as long as before", [(0, CRASHES), (1, live.again("a")), (21, live.again("a"))], 21, False),
+        ("for longer", [(0, CRASHES), (1, live.again("a")), (22, live.again("a"))], 22, True),
+        (
+            "for much longer",
+            [(0, CRASHES), (1, live.again("a")), (22, live.again("a")), (9000, live.again("a"))],
+            22,
+            True,
+        ),
+        (
+            "then crashes again, and what was counted counts",
+            [
+                (0, CRASHES),
+                (1, live.again("a")),
+                (22, live.again("a")),
+                (500, live.again("a")),
+                (501, CRASHES),
+                (503, CRASHES),
+            ],
+            25,
+            False,
+        ),
+        (
+            "then runs again: it is the new run that has to last",
+            [(0, CRASHES), (1, live.again("a", 2)), (4, live.again("a", 2)), (5, live.again("a", 4, number=2))],
+            5,
+            False,
+        ),
+        (
+            "it had never been started before",
+            [(0, CRASHES), (1, live.again("a", None)), (2, live.again("a", None)), (900, live.again("a", None))],
+            2,
+            True,
+        ),
+        ("it is not known how long it ran before", [(0, CRASHES), (1, RUNS), (22, RUNS), (29, RUNS)], 29, False),
+    ],
+)
+def test_the_clock_of_a_crashing_container_is_held_while_it_runs_for_longer_than_before(
+    sentence: str, timed: list[tuple[float, dict[str, Any]]], want_seconds: float, want_held: bool
+) -> None:
+    [case] = looks(*((now, [seen]) for now, seen in timed))
+    assert (case.seconds, case.is_held) == (want_seconds, want_held), sentence
+
+
+def test_a_start_that_goes_well_after_one_early_crash_is_never_given_up() -> None:
+    kept = Patience(300)
+    for now in range(2, 7200):
+        cases = kept.look(now, state([CRASHES if now < 12 else live.again("a", 2)]), {})
+        assert kept.overdue(cases) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 600), st.integers(10, 300)), min_size=1, max_size=4),
+    st.integers(30, 600),
+    st.integers(1, 7),
+)
+def test_no_crash_loop_escapes_patience_for_ever_whatever_its_runs_last(
+    loop: list[tuple[int, int]], patience: int, poll: int
+) -> None:
+    """Runs and back-offs of so many seconds, over and over; each back-off is seen for its length less one look."""
+    kept = Patience(patience)
+    now, before, number = 0, 0, 0
+    for _ in range(patience):
+        for run, back_off in loop:
+            number += 1
+            for seconds, seen in ((back_off, CRASHES), (run, live.again("a", before, number=number))):
+                for passed in range(0, seconds + 1, poll):
+                    if kept.overdue(kept.look(now + passed, state([seen]), {})) is not None:
+                        return
+                now += seconds
+            before = run
+    pytest.fail("it was never given up")
+
+
+# --- overdue in leaving -----------------------------------------------------------------------------------------------
+
+STAYS = Trouble(kind=Kind.TERMINATING, reason="stays terminating", message="on node n", node="n")
+
+
+def test_a_pod_that_should_have_been_gone_is_a_case_until_it_is() -> None:
+    kept = Patience(30)
+    kept.look(0, state([READY]), {}, {"old": STAYS})
+    cases = kept.look(30, state([READY]), {}, {"old": STAYS})
+    assert told(cases) == [("old", "stays terminating", 30)]
+    assert kept.overdue(cases) is cases[0]
+    assert kept.look(31, state([READY]), {}, {}) == ()
+
+
+def test_it_bequeaths_its_clock_to_none_that_comes_after_it() -> None:
+    kept = Patience(30)
+    kept.look(0, state([]), {}, {"old": STAYS})
+    kept.look(29, state([]), {}, {"old": STAYS})
+    kept.look(30, state([]), {}, {})
+    assert told(kept.look(40, state([]), {}, {"another": STAYS})) == [("another", "stays terminating", 0)]
+
+
+def test_it_is_named_before_the_pod_that_waits_for_its_devices() -> None:
+    kept = Patience(30)
+    kept.look(0, state([NO_NODE]), {}, {"old": STAYS})
+    overdue = kept.overdue(kept.look(30, state([NO_NODE]), {}, {"old": STAYS}))
+    assert overdue is not None
+    assert overdue.pod == "old"
+
+
 # --- excused ----------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +308,28 @@ def test_the_clock_stands_still_while_a_leaving_pod_holds_a_device(
     [case] = looks(*timed, excused_until=excused_until)
     assert case.seconds == want_seconds, sentence
     assert case.excuse == ("old" if excused_until > 30 else None), sentence
+
+
+@pytest.mark.parametrize(
+    ("sentence", "pods", "is_excused", "newest", "want"),
+    [
+        ("it is still excused", [NO_NODE], True, "new", True),
+        ("it is not excused any more", [NO_NODE], False, "new", True),
+        ("it loads its model", [RUNS], False, "new", True),
+        ("another one is Ready", [RUNS, pod("b")], False, "new", False),
+        ("another one is Ready, and this is still excused", [NO_NODE, pod("b")], True, "new", True),
+        ("another template is in force", [NO_NODE], False, "next", False),
+    ],
+)
+def test_an_excuse_is_remembered_until_the_roll_out_gets_on(
+    sentence: str, pods: Pods, is_excused: bool, newest: str, want: bool
+) -> None:
+    kept = Patience(30)
+    kept.look(0, state([NO_NODE]), {})
+    assert not kept.has_excused
+    kept.look(1, state([NO_NODE]), {"a": "old"})
+    kept.look(2, state(pods, newest=newest), {"a": "old"} if is_excused else {})
+    assert kept.has_excused is want, sentence
 
 
 def test_only_a_pod_without_a_node_is_excused() -> None:

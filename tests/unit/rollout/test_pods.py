@@ -113,3 +113,53 @@ def test_a_container_has_begun_when_it_runs_or_ran() -> None:
         live.pod("a", status={"initContainerStatuses": statuses[1:2], "containerStatuses": statuses[::2]})
     )
     assert state.begun == {"runs", "ran"}
+
+
+def init_statuses(*statuses: dict[str, Any], **over: Any) -> dict[str, Any]:
+    return live.pod("a", ready=False, status={"initContainerStatuses": list(statuses)}, **over)
+
+
+ENDED_WELL: dict[str, Any] = {"name": "first", "state": {"terminated": {"exitCode": 0}}}
+ENDED_BADLY: dict[str, Any] = {"name": "first", "state": {"terminated": {"exitCode": 1}}}
+NONE: set[str] = set()
+BESIDE: dict[str, Any] = {"spec": {"initContainers": [{"name": "first", "restartPolicy": "Always"}]}}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "pod", "want"),
+    [
+        ("an init container that ended well", init_statuses(ENDED_WELL), {"first"}),
+        ("one that ended badly", init_statuses(ENDED_BADLY), NONE),
+        ("one that runs", init_statuses({"name": "first", "state": {"running": {}}}), NONE),
+        ("one that was to run beside the others, and ended", init_statuses(ENDED_WELL, **BESIDE), NONE),
+        ("a container that was to stay, and ended", live.pod("a", status={"containerStatuses": [ENDED_WELL]}), NONE),
+    ],
+)
+def test_only_the_end_of_an_init_container_may_be_a_success(sentence: str, pod: dict[str, Any], want: set[str]) -> None:
+    assert PodState.read(pod).succeeded == want, sentence
+
+
+NO_MOMENTS: dict[str, Any] = {"lastState": {"terminated": {"exitCode": 1, "startedAt": None, "finishedAt": None}}}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "pod", "want"),
+    [
+        ("a minute and a bit", live.again("a", 65), 65),
+        ("a sidecar's", live.again("a", 65, where="initContainerStatuses"), 65),
+        ("it could not be started, which is noted as 1970", live.again("a", None), 0),
+        ("it runs for the first time", live.running("a"), None),
+        ("the moments are not noted", live.running("a", **NO_MOMENTS), None),
+        ("it does not run", live.waiting("a", "CrashLoopBackOff", **CRASHED), None),
+    ],
+)
+def test_how_long_a_container_ran_before_is_told_by_two_moments(
+    sentence: str, pod: dict[str, Any], want: float | None
+) -> None:
+    run = PodState.read(pod).again.get("modelserver")
+    assert (run and run.before) == want, sentence
+
+
+def test_each_run_of_a_container_is_another() -> None:
+    numbers = {PodState.read(live.again("a", number=number)).again["modelserver"].number for number in (1, 2, 3)}
+    assert len(numbers) == 3

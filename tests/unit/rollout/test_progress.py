@@ -210,3 +210,65 @@ def test_where_replica_sets_may_not_be_listed_the_youngest_pod_is_new() -> None:
     assert newest_by_age(deployment(), [pod("x", "a"), young, pod("y", "a"), gone]) == "b"
     assert newest_by_age(deployment(status={"updatedReplicas": 0}), [young]) is None, "it is from before the change"
     assert newest_by_age(deployment(), []) is None
+
+
+# --- paused -----------------------------------------------------------------------------------------------------------
+
+PAUSED: dict[str, Any] = {"paused": True}
+STRAY: dict[str, Any] = {"metadata": {"name": "debug"}}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "of", "pods", "newest", "want"),
+    [
+        ("it is not paused", deployment(status={"updatedReplicas": 1}), [TWO[0], OLD], "new", False),
+        ("no Pod is new", deployment(spec=PAUSED, status={"updatedReplicas": 0}), TWO, "new", True),
+        ("nothing is known to be new", deployment(spec=PAUSED, status={"updatedReplicas": 0}), TWO, None, True),
+        ("one Pod is new", deployment(spec=PAUSED, status={"updatedReplicas": 1}), [TWO[0], OLD], "new", True),
+        ("one too many is there", deployment(spec=PAUSED), [*TWO, OLD], "new", True),
+        ("all are new", deployment(spec=PAUSED), TWO, "new", False),
+        ("all are new, and one starts", deployment(spec=PAUSED), [TWO[0], live.running("b")], "new", False),
+        (
+            "all are new, and more come",
+            deployment(spec=PAUSED, replicas=3, status={"updatedReplicas": 2}),
+            TWO,
+            "new",
+            False,
+        ),
+        ("the first comes", deployment(spec=PAUSED, status={"updatedReplicas": 0}), [], "new", False),
+        ("all are to go", deployment(spec=PAUSED, replicas=0), [OLD], "new", False),
+        ("a Pod of nobody's carries the labels", deployment(spec=PAUSED), [*TWO, STRAY], "new", False),
+        (
+            "Kubernetes has not looked yet",
+            deployment(spec=PAUSED, generation=2, status={"observedGeneration": 1}),
+            TWO,
+            None,
+            False,
+        ),
+    ],
+)
+def test_a_paused_deployment_goes_nowhere_while_a_pod_is_old(
+    sentence: str, of: dict[str, Any], pods: list[dict[str, Any]], newest: str | None, want: bool
+) -> None:
+    assert read(ROLE, of, pods, newest=newest).is_halted is want, sentence
+
+
+def test_what_is_merely_paused_is_complete() -> None:
+    assert read(ROLE, deployment(spec=PAUSED), TWO).is_complete
+
+
+# --- awaited ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sentence", "plan", "pods", "want"),
+    [
+        ("a role's holds devices", ROLE, [*TWO, OLD_LEAVES], ["old"]),
+        ("an endpoint picker's holds nothing", EPP, [TWO[0], OLD_LEAVES], []),
+        ("but where pickers are recreated, no new one is made before it is gone", ELECTING_EPP, [OLD_LEAVES], ["old"]),
+    ],
+)
+def test_a_leaving_pod_holds_up_the_rest_when(
+    sentence: str, plan: RollOutPlan, pods: list[dict[str, Any]], want: list[str]
+) -> None:
+    assert [pod.name for pod in read(plan, deployment(), pods).awaited] == want, sentence

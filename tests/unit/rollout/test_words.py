@@ -8,11 +8,22 @@ from typing import Any
 import pytest
 
 from stack.planned import RollOutPlan
+from stack.rollout.departures import Overstay
 from stack.rollout.ending import Ending
 from stack.rollout.patience import Case, Patience
 from stack.rollout.pods import Kind, Trouble
 from stack.rollout.progress import RollOut
-from stack.rollout.words import ending, join, out_of_patience, out_of_time, progress, progress_to_compare
+from stack.rollout.words import (
+    ending,
+    halted,
+    join,
+    leave,
+    out_of_patience,
+    out_of_time,
+    progress,
+    progress_to_compare,
+    stuck,
+)
 from tests import live
 from tests.live import deployment, pod, running, waiting, without_node
 
@@ -136,6 +147,7 @@ def test_who_is_out_of_patience_says_role_pod_reason_for_how_long_what_to_do_and
         (Kind.CONFIGURATION, "Secret or ConfigMap", "Secret or ConfigMap"),
         (Kind.CRASHING, "logs p -c modelserver --previous", "logs p -c modelserver --previous"),
         (Kind.ENDED, "its node", "its node"),
+        (Kind.TERMINATING, "delete pod p --force", "delete pod p --force"),
         (Kind.REFUSED, "quota", "quota"),
     ],
 )
@@ -144,6 +156,66 @@ def test_each_kind_of_trouble_has_its_remedy(kind: Kind, want_role: str, want_ep
     assert want_role in letter(case=case)
     assert want_epp in letter(EPP, case)
     assert letter(EPP, case).startswith("endpoint picker: Deployment rel-epp did not roll out: Pod p has been ")
+
+
+OVERSTAY = Overstay(namespace="ns", pod="old", node="n1", grace=900, seconds=1261.3)
+
+
+def test_who_does_not_leave_is_told_with_its_node_and_how_to_be_rid_of_it_and_no_way_back_since_there_is_none() -> None:
+    case = Case(pod="old", trouble=OVERSTAY.trouble, seconds=300)
+    said = out_of_patience(PLAN, read(pod("a"), pod("b"), pod("old", "old", **live.LEAVING)), case, namespace="ns")
+    assert said == (
+        "role decode: Deployment rel-decode did not roll out: Pod old has been overdue in leaving for 300 s (stays "
+        "terminating: on node n1 for 1261 s or more, and had 900 s to leave); 2 of 2 Pods updated (a, b), 2 available "
+        "(a, b); leaving: old. Look at its node (`kubectl describe node n1`), and mend it; if that node is gone, "
+        "delete the Node object (`kubectl delete node n1`), or `kubectl -n ns delete pod old --force "
+        "--grace-period=0`. Then run `pulumi up` again; rollout.patienceSeconds (now 300) gives it longer."
+    )
+
+
+def test_a_pod_of_another_namespace_is_told_with_the_command_for_that() -> None:
+    case = Case(pod="theirs/old", trouble=OVERSTAY.trouble, seconds=300)
+    assert "`kubectl -n theirs delete pod old --force --grace-period=0`" in letter(case=case)
+
+
+def test_without_a_node_there_is_none_to_look_at() -> None:
+    assert leave("ns", "old", None) == (
+        "Look at `kubectl -n ns describe pod old`; if nothing of it is left, "
+        "`kubectl -n ns delete pod old --force --grace-period=0`."
+    )
+
+
+def test_what_else_is_stuck_stands_beside_who_is_out_of_patience() -> None:
+    other = Case(pod="theirs/old", trouble=OVERSTAY.trouble, seconds=10)
+    said = out_of_patience(PLAN, read(running("rel-decode-x")), CASE, namespace="ns", others=[other])
+    assert "; theirs/old: stays terminating: on node n1 for 1261 s or more, and had 900 s to leave. " in said
+
+
+def test_for_how_long_a_pod_has_not_left_is_no_news() -> None:
+    later = dataclasses.replace(OVERSTAY, seconds=2000)
+    first, second = (
+        progress_to_compare(read(), [Case(pod="old", trouble=of.trouble, seconds=0)]) for of in (OVERSTAY, later)
+    )
+    assert first == second
+
+
+def test_a_crash_that_seems_to_be_overcome_is_told_as_such() -> None:
+    trouble = dataclasses.replace(CASE.trouble, kind=Kind.CRASHING, reason="CrashLoopBackOff")
+    case = dataclasses.replace(CASE, trouble=trouble)
+    runs_on = dataclasses.replace(case, is_held=True)
+    words = "CrashLoopBackOff: denied (since then it has been running for longer than before)"
+    assert words in progress(read(), [runs_on])
+    assert words not in progress(read(), [case])
+    assert progress_to_compare(read(), [runs_on]) != progress_to_compare(read(), [case])
+
+
+def test_a_paused_roll_out_is_told_with_the_command_that_resumes_it() -> None:
+    state = read(pod("a"), pod("old", "old"), spec={"paused": True}, status={"updatedReplicas": 1})
+    assert halted(PLAN, state, namespace="ns") == (
+        "role decode: Deployment rel-decode did not roll out: it is paused (`kubectl rollout pause`), and no update "
+        "ends that; 1 of 2 Pods updated (a), 2 available (a, old); to be replaced: old. Run `kubectl -n ns rollout "
+        "resume deployment/rel-decode`, then `pulumi up` again."
+    )
 
 
 def test_pods_that_cannot_be_made_are_told_of_the_deployment() -> None:
@@ -174,3 +246,16 @@ def test_what_goes_is_told_in_one_line() -> None:
         "an earlier change is still under way: waiting for ConfigMap rel-topology, Deployment rel-decode, Pod a to go"
     )
     assert ending(Ending(objects=(), pods=("a", "b", "c", "d"))).endswith("waiting for Pods a, b, c and 1 more to go")
+
+
+def test_pods_that_should_have_been_gone_are_told_with_what_to_do_about_them() -> None:
+    state = Ending(objects=("ConfigMap rel-topology",), pods=("old",), overstays=(OVERSTAY,))
+    assert ending(state) == (
+        "an earlier change is still under way: waiting for ConfigMap rel-topology, Pod old to go. Pod old stays "
+        "terminating on node n1, and had 900 s to leave. Look at its node (`kubectl describe node n1`), and mend it; "
+        "if that node is gone, delete the Node object (`kubectl delete node n1`), or `kubectl -n ns delete pod old "
+        "--force --grace-period=0`."
+    )
+    assert stuck(state) == f"{ending(state)} Then run `pulumi up` again."
+    many = dataclasses.replace(state, overstays=tuple(dataclasses.replace(OVERSTAY, pod=f"p{i}") for i in range(9)))
+    assert ending(many).count("stays terminating") == 3, "it stays readable"
