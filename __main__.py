@@ -89,13 +89,16 @@ def main() -> None:
         accepted = accept(blocks, context=pulumi.Config("kubernetes").get("context"))
     config = accepted.config
     facts = read_facts(config.context, namespace=config.namespace, release=config.release)
-    for unknown in facts.unknown:
+    state = read_state()
+    for unknown in (*facts.unknown, *([f"the engine's state: {state.unknown}"] if state.unknown else ())):
         pulumi.log.warn(f"not known: {unknown}")
     with in_one_line():
-        plan = plan_stack(accepted, facts, read_state())
+        plan = plan_stack(accepted, facts, state)
         if facts.anchor_is_known:  # else nobody answers
             workloads = [workload.object for workload in plan.modelserver.workloads]
-            plan = weigh_trial(plan, try_workloads(config.context, workloads))
+            topology = plan.modelserver.topology
+            owner = topology.owner_reference(facts.anchor.uid) if facts.anchor is not None else None
+            plan = weigh_trial(plan, try_workloads(config.context, workloads, owner=owner))
     if plan.refusal is not None and not pulumi.runtime.is_dry_run():
         topology = plan.modelserver.topology
         if topology.leaving:
@@ -105,7 +108,7 @@ def main() -> None:
                 namespace=config.namespace,
                 release=config.release,
                 report=pulumi.log.info,
-                seconds=topology.leave_seconds,
+                seconds=plan.ending_seconds,
             )
         raise pulumi.RunError(plan.refusal)
     for warning in plan.warnings:

@@ -31,6 +31,8 @@ PAGE = 500
 FIRST_ERROR, NOT_FOUND = 400, 404
 WHAT_ODD_ENTRIES_RAISE = (TypeError, KeyError, AttributeError, IndexError, ValueError)
 """The package checks little of what it reads from a kubeconfig."""
+WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+"""RFC 9110 once had it, and Kubernetes uses it: code, agent, quoted text; several are joined by commas."""
 _config: Any = kubernetes.config  # it has no types
 
 
@@ -101,8 +103,11 @@ class Cluster:
         except ValueError:  # a proxy's page, or half an answer
             raise ClusterError("the answer is no JSON") from None
 
-    def try_to_apply(self, path: str, manifest: Object, *, field_manager: str) -> None:
+    def try_to_apply(self, path: str, manifest: Object, *, field_manager: str) -> tuple[str, ...]:
         """Have the API server check an object as if it were applied: defaults, validation, admission. Nothing is kept.
+
+        Returns:
+            What it warns of.
 
         Raises:
             ClusterError: it would not be taken, in the API server's words, or could not be tried.
@@ -115,6 +120,8 @@ class Cluster:
         )
         if answer.status >= FIRST_ERROR:
             raise ClusterError(_message(answer.data) or f"{answer.status} {answer.reason}", answer.status)
+        warned = WARNING.findall(answer.getheader("Warning", ""))
+        return tuple(re.sub(r"\\(.)", r"\1", text) for text in warned)
 
     def _ask(self, method: str, path: str, query: Mapping[str, str], *, body: str | None = None) -> Any:
         sent = {} if body is None else {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML

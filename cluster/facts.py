@@ -47,14 +47,18 @@ def _read(cluster: Cluster, namespace: str, release: str) -> ClusterFacts:
 
     claims = ask("PersistentVolumeClaims", lambda: _claims(cluster, namespace))
     anchors = ask("topology anchor", lambda: _anchor(cluster, namespace, release))
-    workloads = ask("role workloads", lambda: _workloads(cluster, namespace, release))
-    topologies = ask("Pods", lambda: _live_topologies(cluster, namespace, release))
+    deployments = ask("role workloads", lambda: _deployments(cluster, namespace, release))
+    pods = ask("Pods", lambda: list_pods(cluster, namespace, f"{labels.INSTANCE}={release},{labels.TOPOLOGY}"))
     return ClusterFacts(
         claims=claims,
         anchor_is_known=anchors is not None,
         anchor=anchors[0] if anchors else None,
-        workloads=workloads,
-        live_topologies=topologies,
+        workloads=None if deployments is None else _workloads(deployments, pods),
+        live_topologies=None if pods is None else frozenset(_label(pod, labels.TOPOLOGY) for pod in pods),
+        router_leaves=any(
+            live["metadata"]["name"] == names.epp(release) and "deletionTimestamp" in live["metadata"]
+            for live in deployments or ()
+        ),
         unknown=tuple(unknown),
     )
 
@@ -88,15 +92,23 @@ def _anchor(cluster: Cluster, namespace: str, release: str) -> list[AnchorFacts]
     ]
 
 
-def _workloads(cluster: Cluster, namespace: str, release: str) -> dict[str, WorkloadFacts]:
-    listed = cluster.list(
-        f"/apis/apps/v1/namespaces/{namespace}/deployments",
-        labelSelector=f"{labels.INSTANCE}={release},{labels.ROLE}",
+def _deployments(cluster: Cluster, namespace: str, release: str) -> list[Object]:
+    """The release's Deployments: role workloads and the endpoint picker."""
+    return cluster.list(
+        f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=f"{labels.INSTANCE}={release}"
     )
-    return {live["metadata"]["name"]: _workload(live) for live in listed}
 
 
-def _workload(live: Object) -> WorkloadFacts:
+def _workloads(deployments: list[Object], pods: list[Object] | None) -> dict[str, WorkloadFacts]:
+    """Role workloads by name."""
+    return {
+        live["metadata"]["name"]: _workload(live, pods)
+        for live in deployments
+        if labels.ROLE in live["metadata"].get("labels", {})
+    }
+
+
+def _workload(live: Object, pods: list[Object] | None) -> WorkloadFacts:
     meta = live["metadata"]
     entry = meta["labels"].get(labels.ENTRY)
     return WorkloadFacts(
@@ -105,11 +117,18 @@ def _workload(live: Object) -> WorkloadFacts:
         entry=int(entry) if entry is not None and entry.isdecimal() else None,
         node=meta.get("annotations", {}).get(labels.NODE),
         replicas=live["spec"]["replicas"],
+        available=live.get("status", {}).get("availableReplicas", 0),
+        is_placed=pods is None
+        or any(
+            _label(pod, labels.COMPONENT) == meta["labels"].get(labels.COMPONENT)
+            and _label(pod, labels.ENTRY) == (entry or "")
+            and pod["spec"].get("nodeName")
+            for pod in pods
+        ),
         owner_uid=next((owner["uid"] for owner in meta.get("ownerReferences", ())), None),
         is_terminating="deletionTimestamp" in meta,
     )
 
 
-def _live_topologies(cluster: Cluster, namespace: str, release: str) -> frozenset[str]:
-    pods = list_pods(cluster, namespace, f"{labels.INSTANCE}={release},{labels.TOPOLOGY}")
-    return frozenset(pod["metadata"]["labels"][labels.TOPOLOGY] for pod in pods)
+def _label(pod: Object, label: str) -> str:
+    return pod["metadata"]["labels"].get(label, "")

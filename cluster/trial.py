@@ -11,7 +11,7 @@ from stack.facts import TrialFacts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stack.planned import ObjectPlan
+    from stack.planned import Manifest, ObjectPlan
 
 BAD_REQUEST, FORBIDDEN, TIMEOUT, CONFLICT, TOO_MANY = 400, 403, 408, 409, 429
 NOT_FOUND, FIRST_SERVER_ERROR = 404, 500
@@ -21,25 +21,36 @@ NO_DRY_RUN = "does not support dry run"
 """What the API server says when a webhook stands in the way that might have effects."""
 
 
-def try_workloads(context: str, workloads: Sequence[ObjectPlan]) -> TrialFacts:
-    """What the API server says to each, as the engine would send it but for the owner, which it takes from anybody."""
+def try_workloads(context: str, workloads: Sequence[ObjectPlan], *, owner: Manifest | None) -> TrialFacts:
+    """What the API server says to each, as the engine would send it.
+
+    Args:
+        context: kubeconfig context.
+        workloads: the planned Deployments.
+        owner: owner reference that they will have, with the uid of the live anchor; None when there is no anchor yet.
+            Some clusters let only those set it who may change the owner.
+    """
     refused: dict[str, str] = {}
+    warned: dict[str, tuple[str, ...]] = {}
     try:
         with Cluster(context) as cluster:
             for workload in workloads:
                 meta = workload.manifest["metadata"]
+                owned = {**meta, "ownerReferences": [owner]} if owner is not None else meta
                 path = f"/apis/apps/v1/namespaces/{meta['namespace']}/deployments/{workload.name}"
                 try:
-                    cluster.try_to_apply(
-                        path, workload.manifest, field_manager=meta["annotations"][labels.FIELD_MANAGER]
+                    warned[workload.name] = cluster.try_to_apply(
+                        path,
+                        {**workload.manifest, "metadata": owned},
+                        field_manager=meta["annotations"][labels.FIELD_MANAGER],
                     )
                 except ClusterError as error:
                     if not _is_verdict(error):
                         raise
                     refused[workload.name] = str(error)
     except ClusterError as error:
-        return TrialFacts(refused=refused, unknown=None if refused else str(error))
-    return TrialFacts(refused=refused)
+        return TrialFacts(refused=refused, warned=warned, unknown=None if refused else str(error))
+    return TrialFacts(refused=refused, warned=warned)
 
 
 def _is_verdict(error: ClusterError) -> bool:

@@ -27,8 +27,9 @@ class ModelServersArgs:
     The waits block, are run on threads of their own, and raise `pulumi.RunError`; none runs in a preview.
 
     Attributes:
-        before: data path and claim templates; on destroy they go after the anchor, so that draining Pods can still
-            be reached, and in an update no Pod is touched before the EPP that is to find it serves.
+        before: everything else of the stack. On destroy it goes after the anchor, so that draining Pods can still be
+            reached; in an update no Pod is touched before the EPP that is to find it serves, and an object that fails
+            does so while everything still runs.
         until_devices_are_free: before a workload is created: until no Pod of another topology holds a device.
         until_rolled_out: after a workload is as planned, by its name in the cluster: until every Pod is new and Ready.
     """
@@ -53,13 +54,8 @@ class ModelServers(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         read = [declare(scoped(name, planned), planned, child) for planned in args.plan.objects]
         anchor = self._anchor(name, args, read)
-        owner: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "name": args.plan.topology.anchor.name,
-            "uid": anchor.metadata.apply(_uid),  # type: ignore[attr-defined]  # every Kubernetes object has metadata
-            "blockOwnerDeletion": True,
-        }
+        # Every Kubernetes object has metadata.
+        owner = args.plan.topology.owner_reference(anchor.metadata.apply(_uid))  # type: ignore[attr-defined]
         seats = {
             role: self._seat(name, role, anchor, is_taken=is_taken)
             for role, is_taken in args.plan.topology.seats.items()

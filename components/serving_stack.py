@@ -37,22 +37,29 @@ class ServingStack(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         plan = args.plan
         claims = DeviceClaims(name, DeviceClaimsArgs(templates=plan.claims), child)
-        RetainedVolumes(name, RetainedVolumesArgs(volumes=plan.volumes), child)
+        volumes = RetainedVolumes(name, RetainedVolumesArgs(volumes=plan.volumes), child)
         router = EndpointPicker(
             name,
             EndpointPickerArgs(objects=plan.router, roll_outs=plan.roll_outs, until_rolled_out=args.until_rolled_out),
             child,
         )
         gateway = Gateway(name, GatewayArgs(objects=plan.gateway), child)
+        monitoring = Monitoring(name, MonitoringArgs(objects=plan.monitoring, after=router.resources), child)
         ModelServers(
             name,
             ModelServersArgs(
                 plan=plan.modelserver,
-                before=[*claims.resources, *router.resources, *router.serving, *gateway.resources],
+                before=[
+                    *claims.resources,
+                    *volumes.resources,
+                    *router.resources,
+                    *router.serving,
+                    *gateway.resources,
+                    *monitoring.resources,
+                ],
                 until_devices_are_free=args.until_devices_are_free,
                 until_rolled_out=args.until_rolled_out,
             ),
             child,
         )
-        Monitoring(name, MonitoringArgs(objects=plan.monitoring, after=router.resources), child)
         self.register_outputs({})

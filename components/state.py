@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pulumi
 
 from stack import labels, names
-from stack.facts import STATE_UNKNOWN, HeldTopology, StateFacts
+from stack.facts import HeldTopology, StateFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Object = dict[str, Any]
+WORKLOAD_TYPE = "kubernetes:apps/v1:Deployment"
 ANCHOR_TYPE = "kubernetes:core/v1:ConfigMap"
 PROVIDER_TYPE = "pulumi:providers:kubernetes"
 
@@ -24,8 +25,8 @@ def read_state() -> StateFacts:
         answer: Any = pulumi.runtime.invoke("pulumi:pulumi:readStackResourceOutputs", {"stackName": stack}).value
         return _state(answer["outputs"])
     except Exception as error:  # noqa: BLE001  # whatever an older or newer engine makes of it
-        pulumi.log.debug(f"the state could not be read: {error!r}")
-        return STATE_UNKNOWN
+        words = " ".join(str(error).split())
+        return StateFacts(unknown=f"{type(error).__name__}: {words}" if words else type(error).__name__)
 
 
 def _state(resources: Mapping[str, Any]) -> StateFacts:
@@ -36,6 +37,7 @@ def _state(resources: Mapping[str, Any]) -> StateFacts:
     ]
     return StateFacts(
         topologies=tuple(_topologies(resources)),
+        workloads=frozenset(_workloads(resources)),
         cluster_identifier=next((found for found in identifiers if found), None),
     )
 
@@ -49,3 +51,11 @@ def _topologies(resources: Mapping[str, Any]) -> Iterator[HeldTopology]:
         release = found.get(labels.INSTANCE, "")
         if resource["type"] == ANCHOR_TYPE and meta.get("name") == names.topology_anchor(release):
             yield HeldTopology(release=release, namespace=meta.get("namespace", ""), key=data.get("key", ""))
+
+
+def _workloads(resources: Mapping[str, Any]) -> Iterator[str]:
+    for resource in resources.values():
+        meta: Object = resource["outputs"].get("metadata") or {}
+        given: Object = meta.get("labels") or {}
+        if resource["type"] == WORKLOAD_TYPE and labels.ROLE in given:
+            yield meta.get("name", "")

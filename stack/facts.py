@@ -37,6 +37,8 @@ class WorkloadFacts:
 
     Attributes:
         replicas: Pods it asks for.
+        available: Pods that serve.
+        is_placed: whether a Pod of it was ever given a node, and so devices.
         owner_uid: uid of the topology anchor it was made under; None when it has no owner.
     """
 
@@ -45,6 +47,8 @@ class WorkloadFacts:
     entry: int | None = None
     node: str | None = None
     replicas: int = 1
+    available: int = 1
+    is_placed: bool = True
     owner_uid: str | None = None
     is_terminating: bool = False
 
@@ -73,6 +77,7 @@ class ClusterFacts:
         anchor: the topology anchor, None when there is none (or it is unknown).
         workloads: live role workloads by name; None when they could not be listed.
         live_topologies: topology keys of this release's Pods that are not over; None when they could not be listed.
+        router_leaves: whether the endpoint picker's Deployment is being deleted.
         unknown: what could not be read, with the reason, for the operator.
     """
 
@@ -81,6 +86,7 @@ class ClusterFacts:
     anchor: AnchorFacts | None = None
     workloads: Mapping[str, WorkloadFacts] | None = None
     live_topologies: frozenset[str] | None = None
+    router_leaves: bool = False
     unknown: tuple[str, ...] = field(default=())
 
 
@@ -106,12 +112,16 @@ class StateFacts:
 
     Attributes:
         topologies: anchors in it, normally one, none before the first update and after a destroy; None when the state
-            could not be read.
+            is not known.
+        workloads: names of the role workloads in it.
         cluster_identifier: what the provider in it was made with, None when there is none.
+        unknown: why it could not be read, None when it could, or nobody asked.
     """
 
     topologies: tuple[HeldTopology, ...] | None = None
+    workloads: frozenset[str] = frozenset()
     cluster_identifier: str | None = None
+    unknown: str | None = None
 
 
 STATE_UNKNOWN = StateFacts()
@@ -123,8 +133,10 @@ class TrialFacts:
 
     Attributes:
         refused: workload name -> the API server's words, for those that it would not take.
+        warned: workload name -> what the API server warns of, for those that it would take all the same.
         unknown: why it could not be asked, None when it could.
     """
 
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    warned: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     unknown: str | None = None

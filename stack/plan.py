@@ -55,6 +55,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         model=model,
         leave_seconds=recipe.termination_grace_period_seconds + SLACK_SECONDS,
         facts=facts,
+        state=state,
     )
     serves: dict[Role, RoleServe] = {
         role: plan_serve(config, recipe, role, is_disaggregated=topology.is_disaggregated) for role in roles
@@ -78,7 +79,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
     router = plan_router(config, recipe, serves, is_disaggregated=topology.is_disaggregated)
     volumes = plan_volumes(config, roles, facts)
     unsettled = () if topology.unknown is None else (topology.unknown,)
-    moves = refuse_moves(config, topology, facts=facts, state=state)
+    moves = refuse_moves(config, topology, [workload.object.name for workload in workloads], facts=facts, state=state)
     if refused := (*moves, *refuse_claims(config, volumes, facts)):
         raise FactsError((*refused, *unsettled))
     budget = sum_budget(

@@ -116,7 +116,7 @@ class TopologyPlan:
     Attributes:
         mode: `replicas` or `nodePlacement`.
         is_disaggregated: prefill and decode apart, or one aggregated role.
-        key: the topology key; goes into the anchor, its replacement trigger and a label of every role Pod.
+        key: the topology key; goes into the anchor and a label of every role Pod.
         generation: number of nodePlacement reassignments, from 1; always 1 in replicas mode.
         leave_seconds: how long the engine may wait for the anchor, and so for the last Pod, to go.
         anchor: the ConfigMap that holds the key and owns the workloads.
@@ -138,6 +138,16 @@ class TopologyPlan:
     changes: bool = False
     leaving: tuple[str, ...] = ()
     unknown: Problem | None = None
+
+    def owner_reference(self, uid: Any) -> Manifest:
+        """What every workload has in `metadata.ownerReferences`, with the uid of the live anchor."""
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": self.anchor.name,
+            "uid": uid,
+            "blockOwnerDeletion": True,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +248,12 @@ class StackPlan:
     untried: Problem | None = None
     applied: Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def ending_seconds(self) -> int:
+        """Longest time that what an earlier change takes away may need, model servers and endpoint picker alike."""
+        others = [roll_out.timeout_seconds for roll_out in self.roll_outs.values() if not roll_out.is_owned]
+        return max(self.modelserver.topology.leave_seconds, *others)
 
     @property
     def refusal(self) -> str | None:

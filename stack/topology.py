@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING
 
 from stack import labels, names
 from stack.errors import Problem
+from stack.facts import STATE_UNKNOWN
 from stack.planned import ObjectPlan, TopologyPlan
 from stack.scalars import ROLES, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stack.config.root import StackConfig
-    from stack.facts import ClusterFacts
+    from stack.facts import AnchorFacts, ClusterFacts, StateFacts
 
 WORKLOAD_KIND = "Deployment"
+GENERATIONS_TRIED = 1000
+THE_PODS = "the Pods of topology"
 UNKNOWN_TOPOLOGY = "topology unknown"
 """Stands where a problem has its key: no single key is to blame."""
 WARNING = (
@@ -83,6 +88,7 @@ def plan_topology(
     model: str,
     leave_seconds: int,
     facts: ClusterFacts,
+    state: StateFacts = STATE_UNKNOWN,
 ) -> TopologyPlan:
     """Settle the key; a reassignment of a running nodePlacement entry raises the generation.
 
@@ -96,12 +102,13 @@ def plan_topology(
         return topology_key(mode=mode, is_disaggregated=is_disaggregated, model=model, generation=generation)
 
     leaving = _leaving(config, facts)
-    generation, unknown = 1, _under_way(leaving)
+    generation, unknown = 1, _under_way(config, leaving)
     if mode == "nodePlacement":
         unknown = unknown or _generation_unknown(config, facts)
-        if facts.anchor is not None and facts.anchor.key == key_of(facts.anchor.generation):
-            generation = facts.anchor.generation + (1 if _reassigns(placements, facts) else 0)
+        if facts.anchor is not None and (live := _generation(facts.anchor, key_of)) is not None:
+            generation = live + (1 if _reassigns(placements, facts) else 0)
     key = key_of(generation)
+    unknown = unknown or _change_unknown(key, facts, state)
     anchor = ObjectPlan(
         logical_name="topology",
         manifest={
@@ -136,8 +143,9 @@ def order_entries(
 ) -> dict[str, tuple[str, ...]]:
     """Workload name -> workloads that must have rolled out first.
 
-    Entries of a role that run are changed one after the other, so that the others go on serving, while the chart
-    restarts them all at once. Entries that are made, in a first install or under a new topology key, start together.
+    Entries of a role that serve are changed one after the other, so that the others go on serving, while the chart
+    restarts them all at once. Entries that are made, in a first install or under a new topology key, start together,
+    and one that does not serve, on a node that is gone for instance, is waited for by nobody.
     """
     if facts.anchor is None or facts.anchor.key != key:
         return {}
@@ -145,12 +153,33 @@ def order_entries(
     last: dict[Role, str] = {}
     for placement in placements:
         name = names.workload(config.release, placement.role, placement.entry)
-        if placement.entry is None or name not in (facts.workloads or {}):
+        live = (facts.workloads or {}).get(name)
+        if placement.entry is None or live is None or not live.available:
             continue
         if placement.role in last:
             order[name] = (last[placement.role],)
         last[placement.role] = name
     return order
+
+
+def _generation(anchor: AnchorFacts, key_of: Callable[[int], str]) -> int | None:
+    """The generation that the live key was made from, None when it is of another topology altogether.
+
+    The annotation says it; where somebody took it away or changed it, the key itself still tells.
+    """
+    likely = (anchor.generation, *range(1, GENERATIONS_TRIED + 1))
+    return next((generation for generation in likely if key_of(generation) == anchor.key), None)
+
+
+def _change_unknown(key: str, facts: ClusterFacts, state: StateFacts) -> Problem | None:
+    """Whether everything would be taken down unseen: the cluster can't be read, and the engine knows another key."""
+    held = {topology.key for topology in state.topologies or ()}
+    if facts.anchor_is_known or not held or key in held:
+        return None
+    return _unknown(
+        "this needs another topology than the last update made, and what runs in the cluster could not be read",
+        fix="Give access to the cluster and run `pulumi up` again",
+    )
 
 
 def _leaving(config: StackConfig, facts: ClusterFacts) -> tuple[str, ...]:
@@ -166,17 +195,25 @@ def _leaving(config: StackConfig, facts: ClusterFacts) -> tuple[str, ...]:
         is_orphaned = facts.anchor_is_known and live.owner_uid not in {None, owner}
         if live.is_terminating or is_orphaned:
             going.append(f"{WORKLOAD_KIND} {name}")
+    if facts.router_leaves:
+        going.append(f"{WORKLOAD_KIND} {names.epp(config.release)}")
+    is_placed = bool(config.modelserver.node_placement)
+    if is_placed and not facts.workloads and facts.anchor_is_known and facts.anchor is None:
+        # Somebody deleted the anchor; the generation it had is free again only when these have gone.
+        going += [f"{THE_PODS} {key}" for key in sorted(facts.live_topologies or ())]
     return tuple(going)
 
 
-def _under_way(leaving: tuple[str, ...]) -> Problem | None:
+def _under_way(config: StackConfig, leaving: tuple[str, ...]) -> Problem | None:
     """While an earlier change goes on, nothing is settled."""
     if not leaving:
         return None
-    goes = f"{_join(list(leaving))} {'goes' if len(leaving) == 1 else 'go'}"
+    is_one = len(leaving) == 1 and not leaving[0].startswith(THE_PODS)
+    goes = f"{_join(list(leaving))} {'goes' if is_one else 'go'}"
     return _unknown(
         f"an earlier change is still under way: {goes} first, and an update waits for that, changes nothing and stops",
-        fix="Run `pulumi up` again after that",
+        fix="Run `pulumi up` again after that. If a Pod stays because its node is gone, delete the Node, or the Pod "
+        f"with `kubectl -n {config.namespace} delete pod <name> --force`",
     )
 
 
@@ -192,7 +229,7 @@ def _generation_unknown(config: StackConfig, facts: ClusterFacts) -> Problem | N
     if facts.anchor is not None:
         return None
     alive = [f"{WORKLOAD_KIND} {name}" for name in sorted(facts.workloads or ())]
-    alive += [f"the Pods of topology {key}" for key in sorted(facts.live_topologies or ())]
+    alive += [f"{THE_PODS} {key}" for key in sorted(facts.live_topologies or ())]
     if not alive:
         return None
     return _unknown(
@@ -213,10 +250,16 @@ def _join(what: list[str]) -> str:
 
 
 def _reassigns(placements: tuple[Placement, ...], facts: ClusterFacts) -> bool:
-    """Whether an entry that runs would be another role or node at the same index."""
+    """Whether an entry that has had a node would be another role or node at the same index.
+
+    One whose Pod never found its node, for a typing error in the name, holds no device that anybody could wait for; but
+    it must not get the node of an entry that is dropped, which goes last.
+    """
     wanted = {p.entry: (p.role, p.node) for p in placements}
+    live = [workload for workload in (facts.workloads or {}).values() if workload.entry is not None]
+    dropped = {workload.node for workload in live if workload.entry not in wanted and workload.is_placed}
     return any(
-        live.entry in wanted and wanted[live.entry] != (live.role, live.node)
-        for live in (facts.workloads or {}).values()
-        if live.entry is not None
+        workload.is_placed or wanted[workload.entry][1] in dropped
+        for workload in live
+        if workload.entry in wanted and wanted[workload.entry] != (workload.role, workload.node)
     )

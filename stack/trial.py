@@ -37,6 +37,10 @@ def weigh_trial(plan: StackPlan, trial: TrialFacts) -> StackPlan:
                 )
             )
         )
+    said = tuple(
+        f"Deployment {name}: the API server warns: {text}" for name, texts in trial.warned.items() for text in texts
+    )
+    plan = replace(plan, warnings=(*plan.warnings, *said))
     if trial.unknown is None:
         return plan
     untried = Problem(

@@ -44,6 +44,7 @@ class StandIn:
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.sent: list[Sent] = []
         self._answers: dict[str, list[Answer]] = {}
+        self._headers: dict[str, list[tuple[str, str]]] = {}
 
     def tell(self, path: str, *answers: Answer) -> None:
         """Give these answers to a path, one a request; the last one is given from then on. Others get 404."""
@@ -52,6 +53,14 @@ class StandIn:
     def tell_list(self, path: str, *items: Any) -> None:
         """Answer with a list of one page."""
         self.tell(path, (200, {"metadata": {}, "items": list(items)}))
+
+    def tell_headers(self, path: str, *headers: tuple[str, str]) -> None:
+        """Send these along with every answer to a path; one name may be there several times."""
+        self._headers[path] = list(headers)
+
+    def headers_of(self, path: str) -> list[tuple[str, str]]:
+        """What goes along with an answer to a path."""
+        return self._headers.get(path, [])
 
     def times_asked(self, path: str) -> int:
         """How often a path was asked for."""
@@ -95,6 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(data)))
         if status == 429:
             self.send_header("Retry-After", "0")  # an API server sends one
+        for name, value in self.stand_in.headers_of(split.path):
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
 

@@ -31,18 +31,35 @@ AS_LIVE = holding({})
 """Stands for a state that knows the anchor that runs."""
 
 
-def knowing(anchor: AnchorFacts | None) -> dict[str, Any]:
-    """What the engine answers of a state that holds this anchor."""
-    if anchor is None:
-        return holding({})
-    meta = {"name": "rel-topology", "namespace": "ns", "labels": {"app.kubernetes.io/instance": "rel"}}
-    outputs = {"metadata": meta, "data": {"key": anchor.key}}
-    return holding({"urn:anchor": {"type": "kubernetes:core/v1:ConfigMap", "outputs": outputs}})
+def knowing(anchor: AnchorFacts | None, *workloads: str) -> dict[str, Any]:
+    """What the engine answers of a state that holds this anchor, and these workloads."""
+    labels = {"app.kubernetes.io/instance": "rel", "llm-d.ai/role": "decode"}
+    held: dict[str, dict[str, Any]] = {
+        f"urn:{name}": {
+            "type": "kubernetes:apps/v1:Deployment",
+            "outputs": {"metadata": {"name": name, "namespace": "ns", "labels": labels}},
+        }
+        for name in workloads
+    }
+    if anchor is not None:
+        meta = {"name": "rel-topology", "namespace": "ns", "labels": {"app.kubernetes.io/instance": "rel"}}
+        outputs = {"metadata": meta, "data": {"key": anchor.key}}
+        held["urn:anchor"] = {"type": "kubernetes:core/v1:ConfigMap", "outputs": outputs}
+    return holding(held)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What the API server was asked about: in which context, which workloads, and with which owner."""
+
+    context: str
+    workloads: list[str]
+    owner: Any = None
 
 
 @pytest.fixture
-def tried() -> list[tuple[str, list[str]]]:
-    """Context and names of the workloads that the API server was asked about."""
+def tried() -> list[Tried]:
+    """Every dry run."""
     return []
 
 
@@ -56,7 +73,7 @@ def ended() -> list[tuple[str, dict[str, Any]]]:
 def run(
     declare: Stage,
     monkeypatch: pytest.MonkeyPatch,
-    tried: list[tuple[str, list[str]]],
+    tried: list[Tried],
     ended: list[tuple[str, dict[str, Any]]],
 ) -> Generator[Callable[..., Recorder]]:
     """Run the program with blocks as the engine hands them over, against a cluster of which `facts` are known.
@@ -92,8 +109,8 @@ def run(
         def read_facts(_context: str, **_which: str) -> ClusterFacts:
             return facts
 
-        def try_workloads(context: str, workloads: Sequence[ObjectPlan]) -> TrialFacts:
-            tried.append((context, [workload.name for workload in workloads]))
+        def try_workloads(context: str, workloads: Sequence[ObjectPlan], *, owner: object) -> TrialFacts:
+            tried.append(Tried(context=context, workloads=[workload.name for workload in workloads], owner=owner))
             return trial
 
         def until_change_has_ended(context: str, **of_what: Any) -> None:
@@ -252,8 +269,12 @@ UNDER_WAY = dataclasses.replace(
 )
 UNDER_WAY_IS_SAID = (
     "topology unknown: an earlier change is still under way: ConfigMap rel-topology goes first, and an update waits "
-    "for that, changes nothing and stops. Run `pulumi up` again after that."
+    "for that, changes nothing and stops. Run `pulumi up` again after that. If a Pod stays because its node is gone, "
+    "delete the Node, or the Pod with `kubectl -n ns delete pod <name> --force`."
 )
+ROUTER_LEAVES = dataclasses.replace(EMPTY_CLUSTER, router_leaves=True)
+PODS_ARE_LEFT = dataclasses.replace(EMPTY_CLUSTER, live_topologies=frozenset({"abc"}))
+"""Somebody deleted the anchor, and the workloads have gone with it."""
 HARDLY_READ_IS_SAID = (
     "topology unknown: the generation of nodePlacement is kept in the cluster and could not be read, so it is "
     "not known whether this change reassigns nodes. Give access to the cluster and run `pulumi up` again."
@@ -283,15 +304,30 @@ def test_a_topology_that_is_not_known_stops_an_update_and_is_told_in_a_preview(
     assert recorder.objects == []
 
 
+@pytest.mark.parametrize(
+    ("facts", "modelserver"),
+    [
+        pytest.param(UNDER_WAY, {}, id="the anchor goes"),
+        pytest.param(ROUTER_LEAVES, {}, id="the endpoint picker goes"),
+        pytest.param(PODS_ARE_LEFT, PLACED, id="Pods of entries are left without their anchor"),
+    ],
+)
 def test_an_update_waits_for_the_end_of_an_earlier_change_before_it_stops(
-    run: Callable[..., Recorder], ended: list[tuple[str, dict[str, Any]]], logged: dict[str, list[str]]
+    run: Callable[..., Recorder],
+    ended: list[tuple[str, dict[str, Any]]],
+    logged: dict[str, list[str]],
+    facts: ClusterFacts,
+    modelserver: dict[str, Any],
 ) -> None:
+    recorder = Recorder()
     with pytest.raises(pulumi.RunError, match="still under way"):
-        run(facts=UNDER_WAY, context="pinned", recorder=Recorder())
+        run(facts=facts, modelserver=modelserver, context="pinned", recorder=recorder)
+    assert recorder.objects == []
     [(context, of_what)] = ended
     assert context == "pinned"
     assert {key: of_what[key] for key in ("release", "namespace")} == {"release": "rel", "namespace": "ns"}
-    assert of_what["seconds"] == plan().modelserver.topology.leave_seconds
+    epp = plan().roll_outs["rel-epp"]
+    assert of_what["seconds"] == max(plan().modelserver.topology.leave_seconds, epp.timeout_seconds)
     of_what["report"]("rel-prefill-x still leaves")
     assert "rel-prefill-x still leaves" in logged["info"], "its progress is told"
 
@@ -327,6 +363,23 @@ UNTRIED_IS_SAID = (
 )
 
 
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_workloads_are_tried_with_the_anchor_that_lives_as_their_owner(
+    run: Callable[..., Recorder], tried: list[Tried], preview: bool
+) -> None:
+    run(facts=running({}), preview=preview)
+    run(facts=running(AGGREGATED), preview=preview)
+    run(facts=EMPTY_CLUSTER, preview=preview)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "rel-topology", "uid": "1", "blockOwnerDeletion": True}
+    assert [each.owner for each in tried] == [owner, owner, None]
+
+
+def test_what_the_api_server_warns_of_is_told_once(run: Callable[..., Recorder], logged: dict[str, list[str]]) -> None:
+    trial = TrialFacts(warned={"rel-prefill": ("it is old",), "rel-decode": ()})
+    assert run(trial=trial).of("Deployment")
+    assert logged["warn"] == ["Deployment rel-prefill: the API server warns: it is old"]
+
+
 def running(modelserver: dict[str, Any]) -> ClusterFacts:
     """A cluster in which the anchor of this configuration is."""
     key = plan(modelserver=modelserver).modelserver.topology.key
@@ -335,12 +388,12 @@ def running(modelserver: dict[str, Any]) -> ClusterFacts:
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
 def test_every_planned_workload_is_tried_before_anything_is_declared(
-    run: Callable[..., Recorder], tried: list[tuple[str, list[str]]], preview: bool
+    run: Callable[..., Recorder], tried: list[Tried], preview: bool
 ) -> None:
     recorder = Recorder()
     with pytest.raises(pulumi.RunError) as caught:
         run(trial=REFUSED, preview=preview, context="pinned", recorder=recorder)
-    assert tried == [("pinned", ["rel-prefill", "rel-decode"])]
+    assert tried == [Tried(context="pinned", workloads=["rel-prefill", "rel-decode"])]
     assert str(caught.value) == (
         "What is live stands in the way:\n"
         "  Deployment rel-decode = ns/rel-decode: the API server would not take it: "
@@ -382,7 +435,7 @@ def test_without_a_dry_run_everything_else_is_changed_with_a_warning(
     ],
 )
 def test_nothing_is_tried_where_the_anchor_could_not_be_read(
-    run: Callable[..., Recorder], tried: list[tuple[str, list[str]]], facts: ClusterFacts
+    run: Callable[..., Recorder], tried: list[Tried], facts: ClusterFacts
 ) -> None:
     assert run(facts=facts, preview=True).objects
     assert tried == []
@@ -418,7 +471,7 @@ EMPTIED = holding({})
 )
 def test_a_live_stack_is_not_moved_by_a_change_of(
     run: Callable[..., Recorder],
-    tried: list[tuple[str, list[str]]],
+    tried: list[Tried],
     preview: bool,
     blocks: dict[str, Any],
     want: list[str],
@@ -461,9 +514,92 @@ def test_an_emptied_state_finds_what_runs_again(run: Callable[..., Recorder]) ->
     assert run(facts=running({}), state=EMPTIED).of("Deployment")
 
 
-def test_an_engine_that_does_not_tell_its_state_refuses_nothing(run: Callable[..., Recorder]) -> None:
-    assert run(facts=running({}), state=None, modelserver=AGGREGATED).of("Deployment")
+def test_an_engine_that_does_not_tell_its_state_is_told_of_and_refuses_no_more_than_a_change_of_the_topology(
+    run: Callable[..., Recorder], logged: dict[str, list[str]]
+) -> None:
+    assert run(facts=running({}), state=None).of("Deployment")
+    [told] = logged["warn"]
+    assert told.startswith("not known: the engine's state: ")
+    assert "unknown function" in told, "the engine's own reason"
+    assert run(facts=running({}), state=None, modelserver={"replicas": {"decode": 0}}).of("Deployment")
     assert run(state=None, release="other", namespace="elsewhere").of("Deployment")
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_a_topology_is_not_changed_when_the_engine_does_not_tell_its_state(
+    run: Callable[..., Recorder], logged: dict[str, list[str]], preview: bool
+) -> None:
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError, match="the engine's state could not be read"):
+        run(facts=running({}), state=None, modelserver=AGGREGATED, preview=preview, recorder=recorder)
+    assert recorder.objects == []
+    assert logged["warn"][0].startswith("not known: the engine's state: "), "the reason is told although it stops"
+
+
+ANCHOR_NOT_READ = dataclasses.replace(EMPTY_CLUSTER, anchor_is_known=False, unknown=("topology anchor: 403 Forbidden",))
+CHANGE_UNKNOWN_IS_SAID = (
+    "topology unknown: this needs another topology than the last update made, and what runs in the cluster could not "
+    "be read. Give access to the cluster and run `pulumi up` again."
+)
+
+
+@pytest.mark.parametrize(
+    "facts", [NOTHING_READ, ANCHOR_NOT_READ], ids=["nothing is read", "all but the anchor is read"]
+)
+def test_a_topology_is_changed_only_in_a_preview_when_the_anchor_could_not_be_read(
+    run: Callable[..., Recorder],
+    logged: dict[str, list[str]],
+    ended: list[tuple[str, dict[str, Any]]],
+    facts: ClusterFacts,
+) -> None:
+    state = knowing(running({}).anchor)
+    assert run(preview=True, facts=facts, state=state, modelserver=AGGREGATED).objects
+    assert logged["warn"].count(CHANGE_UNKNOWN_IS_SAID) == 1
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(facts=facts, state=state, modelserver=AGGREGATED, recorder=recorder)
+    assert str(caught.value) == CHANGE_UNKNOWN_IS_SAID
+    assert recorder.objects == []
+    assert ended == [], "nothing goes that could be waited for"
+
+
+@pytest.mark.parametrize(
+    ("state", "modelserver"),
+    [
+        pytest.param(knowing(running({}).anchor), {}, id="the topology stays"),
+        pytest.param(holding({}), AGGREGATED, id="the state has no anchor"),
+        pytest.param(None, AGGREGATED, id="the state is not told either"),
+    ],
+)
+def test_without_the_anchor_everything_else_is_changed(
+    run: Callable[..., Recorder], state: dict[str, Any] | None, modelserver: dict[str, Any]
+) -> None:
+    assert run(facts=ANCHOR_NOT_READ, state=state, modelserver=modelserver).of("Deployment")
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_a_workload_of_which_the_state_knows_nothing_is_not_left_running(
+    run: Callable[..., Recorder], tried: list[Tried], preview: bool
+) -> None:
+    workloads = {
+        name: WorkloadFacts(name=name, role=name.removeprefix("rel-"), owner_uid="1")
+        for name in ("rel-prefill", "rel-decode")
+    }
+    facts = dataclasses.replace(running({}), workloads=workloads)
+    only_prefill: dict[str, Any] = {"replicas": {"decode": 0}}
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError, match="`kubectl -n ns delete deployment rel-decode`"):
+        run(
+            facts=facts,
+            state=knowing(facts.anchor, "rel-prefill"),
+            modelserver=only_prefill,
+            preview=preview,
+            recorder=recorder,
+        )
+    assert recorder.objects == []
+    assert tried == []
+    state = knowing(facts.anchor, "rel-prefill", "rel-decode")
+    assert run(facts=facts, state=state, modelserver=only_prefill, preview=preview).objects, "this one is dropped"
 
 
 # --- what the cluster holds, and waits --------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 import pytest
 
 from components.state import read_state
-from stack.facts import STATE_UNKNOWN, HeldTopology, StateFacts
+from stack.facts import HeldTopology, StateFacts
 from tests.components.programs import whole_stack
 from tests.components.recorder import READ_STATE, Recorder, holding
 
@@ -46,6 +46,14 @@ def config_map(name: str, *, instance: str | None = "rel", **more: Any) -> dict[
     }
 
 
+def deployment(name: str, *, role: str | None = "decode", **more: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/instance": "rel"} | ({} if role is None else {"llm-d.ai/role": role})
+    return {
+        "type": "kubernetes:apps/v1:Deployment",
+        "outputs": {"metadata": {"name": name, "namespace": "ns", "labels": labels}},
+    } | more
+
+
 ANCHOR = config_map("rel-topology", data={"key": "k1"})
 HELD = HeldTopology(release="rel", namespace="ns", key="k1")
 
@@ -56,11 +64,15 @@ def test_the_state_of_this_very_stack_is_asked_for(declare: Stage) -> None:
     assert recorder.asked == [(READ_STATE, {"stackName": "organization/serving-stack/test"})]
 
 
-def test_after_an_update_it_holds_the_topology_and_the_cluster(declare: Stage, planned: StackPlan) -> None:
+def test_after_an_update_it_holds_the_topology_the_workloads_and_the_cluster(
+    declare: Stage, planned: StackPlan
+) -> None:
     state = declare(installed(planned)).state_after()
     key = planned.modelserver.topology.key
     assert read(declare, Recorder(state=state)) == StateFacts(
-        topologies=(HeldTopology(release="rel", namespace="ns", key=key),), cluster_identifier="mine"
+        topologies=(HeldTopology(release="rel", namespace="ns", key=key),),
+        workloads=frozenset(workload.object.name for workload in planned.modelserver.workloads),
+        cluster_identifier="mine",
     )
 
 
@@ -117,6 +129,20 @@ def test_a_preview_learns_the_same(declare: Stage, preview: bool) -> None:
             EMPTY_STATE,
             id="a provider of something else",
         ),
+        pytest.param(
+            [deployment("rel-decode"), deployment("rel-prefill", role="prefill")],
+            StateFacts(topologies=(), workloads=frozenset({"rel-decode", "rel-prefill"})),
+            id="two role workloads",
+        ),
+        pytest.param(
+            [deployment("rel-decode"), deployment("rel-epp", role=None)],
+            StateFacts(topologies=(), workloads=frozenset({"rel-decode"})),
+            id="a role workload, and the endpoint picker, which is none",
+        ),
+        pytest.param(
+            [deployment("rel-decode", type="kubernetes:core/v1:Service")], EMPTY_STATE, id="a Service with a role"
+        ),
+        pytest.param([deployment("rel-decode", outputs=NOTHING)], EMPTY_STATE, id="a workload that was being made"),
     ],
 )
 def test_what_is_read_of(declare: Stage, resources: list[dict[str, Any]], want: StateFacts) -> None:
@@ -124,24 +150,46 @@ def test_what_is_read_of(declare: Stage, resources: list[dict[str, Any]], want: 
     found = read(declare, Recorder(state=state))
     assert found.topologies is not None
     assert set(found.topologies) == set(want.topologies or ())
-    assert found.cluster_identifier == want.cluster_identifier
+    assert (found.workloads, found.cluster_identifier, found.unknown) == (
+        want.workloads,
+        want.cluster_identifier,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "want"),
     [
-        pytest.param(None, id="it does not know the function"),
-        pytest.param(NOTHING, id="it answers nothing"),
-        pytest.param({"name": "organization/serving-stack/test"}, id="it answers without resources"),
+        pytest.param(None, "unknown function", id="it does not know the function"),
+        pytest.param(NOTHING, "outputs", id="it answers nothing"),
+        pytest.param({"name": "organization/serving-stack/test"}, "outputs", id="it answers without resources"),
+        pytest.param({"outputs": {"urn:a": {"type": "kubernetes:core/v1:ConfigMap"}}}, "outputs", id="half a resource"),
     ],
 )
-def test_the_state_is_unknown_of_an_engine_that_does_not_tell(declare: Stage, state: dict[str, Any] | None) -> None:
-    assert read(declare, Recorder(state=state)) == STATE_UNKNOWN
+def test_the_state_is_unknown_of_an_engine_that_does_not_tell_and_the_reason_is_known(
+    declare: Stage, state: dict[str, Any] | None, want: str
+) -> None:
+    found = read(declare, Recorder(state=state))
+    assert found.unknown is not None
+    assert want in found.unknown
+    assert found == StateFacts(unknown=found.unknown), "and nothing else"
 
 
-def test_the_state_is_unknown_when_the_engine_breaks_off(declare: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        pytest.param(ConnectionError("half an answer"), "ConnectionError: half an answer", id="with a word"),
+        pytest.param(
+            ConnectionError("half an\n  answer\n"), "ConnectionError: half an answer", id="with several lines"
+        ),
+        pytest.param(ConnectionError(), "ConnectionError", id="without a word"),
+    ],
+)
+def test_the_state_is_unknown_when_the_engine_breaks_off(
+    declare: Stage, monkeypatch: pytest.MonkeyPatch, error: Exception, want: str
+) -> None:
     def break_off(*_: object) -> Any:
-        raise ConnectionError("half an answer")
+        raise error
 
     monkeypatch.setattr("pulumi.runtime.invoke", break_off)
-    assert read(declare, Recorder()) == STATE_UNKNOWN
+    assert read(declare, Recorder()) == StateFacts(unknown=want)

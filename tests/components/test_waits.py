@@ -17,7 +17,7 @@ import pytest
 from components.waits import EXIT_MESSAGE_WAS_SHOWN, beside_the_program
 from tests.builders import ROOT
 from tests.components.programs import PLANS, whole_stack
-from tests.components.recorder import Recorder, Stage
+from tests.components.recorder import MonitorIsGoneError, Recorder, Stage
 
 if TYPE_CHECKING:
     from stack.planned import StackPlan
@@ -85,6 +85,35 @@ def test_the_anchor_and_all_that_stands_on_it_come_after_the_epp_serves(declare:
         *(("RoleSeat", f"rel-{role}") for role in ("prefill", "decode", "aggregated")),
         *(("Deployment", f"rel-{role}") for role in ("prefill", "decode")),
     }
+
+
+EVERYTHING = PLANS["everything made by the stack"]
+WHAT_HOLDS_DEVICES = {("ConfigMap", "rel-topology"), ("Deployment", "rel-prefill"), ("Deployment", "rel-decode")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), sorted({(o.kind, o.name) for o in EVERYTHING.objects()} - WHAT_HOLDS_DEVICES)
+)
+def test_an_object_that_fails_does_so_before_the_anchor_or_a_workload_is_touched(
+    declare: Stage, kind: str, name: str
+) -> None:
+    """A claim without quota, a scrape object without its CRD: everything runs on while that is mended."""
+
+    def identity(registered: Recorded) -> tuple[str, str]:
+        return registered.kind, registered.inputs["metadata"]["name"]
+
+    def before_answer(registered: Recorded) -> None:
+        if registered.is_object and identity(registered) == (kind, name):
+            declare.until_calm(held=1)  # so that what does not wait for it is there
+            raise MonitorIsGoneError
+
+    recorder = Recorder(before_answer=before_answer)
+    with pytest.raises(pulumi.RunError):
+        declare(whole_stack(EVERYTHING), recorder=recorder)
+    touched = set(map(identity, recorder.objects))
+    assert (kind, name) in touched
+    assert not touched & WHAT_HOLDS_DEVICES
+    assert recorder.of("RoleSeat") == []
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode", "aggregated"])

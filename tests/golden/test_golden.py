@@ -66,7 +66,8 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
     def read_facts(_context: str, **_which: str) -> ClusterFacts:
         return EMPTY_CLUSTER
 
-    def try_workloads(_context: str, _workloads: object) -> TrialFacts:
+    def try_workloads(_context: str, _workloads: object, *, owner: object) -> TrialFacts:
+        assert owner is None, "there is no anchor yet"
         return TrialFacts()
 
     def run(path: Path) -> Recorder:

@@ -52,9 +52,9 @@ def test_an_answer_that_is_no_json_is_no_good_answer(api: StandIn) -> None:
 TRIED = "/apis/apps/v1/namespaces/ns/deployments/rel-decode"
 
 
-def try_to_apply(manifest: dict[str, Any] | None = None) -> None:
+def try_to_apply(manifest: dict[str, Any] | None = None) -> tuple[str, ...]:
     with Cluster("test") as cluster:
-        cluster.try_to_apply(TRIED, manifest or {"kind": "Deployment"}, field_manager="serving-stack")
+        return cluster.try_to_apply(TRIED, manifest or {"kind": "Deployment"}, field_manager="serving-stack")
 
 
 def test_an_object_is_tried_as_it_would_be_applied_and_without_effect(api: StandIn) -> None:
@@ -64,6 +64,49 @@ def test_an_object_is_tried_as_it_would_be_applied_and_without_effect(api: Stand
     assert api.sent == [Sent(method="PATCH", path=TRIED, content_type="application/apply-patch+yaml", body=manifest)]
     assert api.query_of(TRIED) == {"dryRun": "All", "force": "true", "fieldManager": "serving-stack"}
     assert api.times_asked(TRIED) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "want"),
+    [
+        pytest.param([], (), id="no header"),
+        pytest.param(['299 - "metadata.name: is long"'], ("metadata.name: is long",), id="one"),
+        pytest.param(['299 - "one"', '299 - "two"'], ("one", "two"), id="two headers, as Kubernetes sends them"),
+        pytest.param(['299 - "one", 299 - "two"'], ("one", "two"), id="two in one header, as a proxy may join them"),
+        pytest.param(['299 - "a, b and 299 - c", 299 - "d"'], ("a, b and 299 - c", "d"), id="commas in the text"),
+        pytest.param(
+            ['299 kube/1.33 "one" "Sun, 02 Aug 2026 10:00:00 GMT", 299 - "two"'], ("one", "two"), id="with date"
+        ),
+        pytest.param(['299 - ""'], ("",), id="without words"),
+        pytest.param(['110 - "Response is Stale"', '299 - "one"'], ("one",), id="of a cache in between"),
+        pytest.param(["299"], (), id="no text"),
+        pytest.param(['299 - "half'], (), id="half a text"),
+    ],
+)
+def test_an_object_that_is_taken_may_be_warned_of(api: StandIn, headers: list[str], want: tuple[str, ...]) -> None:
+    api.tell(TRIED, (200, {"kind": "Deployment"}))
+    api.tell_headers(TRIED, *(("Warning", header) for header in headers))
+    assert try_to_apply() == want
+
+
+@pytest.mark.parametrize(
+    ("header", "want"),
+    [
+        pytest.param(
+            r'299 - "would violate PodSecurity \"restricted:latest\": seccompProfile"',
+            'would violate PodSecurity "restricted:latest": seccompProfile',
+            id="quotation marks",
+        ),
+        pytest.param(r'299 - "a\\b \"c\\\""', r'a\b "c\"', id="backslashes, also before a quotation mark"),
+    ],
+)
+def test_a_warning_is_told_without_the_backslashes_that_quote_its_characters(
+    api: StandIn, header: str, want: str
+) -> None:
+    """Which Kubernetes sets before quotation marks and backslashes: k8s.io/apimachinery, `NewWarningHeader`."""
+    api.tell(TRIED, (200, {"kind": "Deployment"}))
+    api.tell_headers(TRIED, ("Warning", header), ("Warning", '299 - "another"'))
+    assert try_to_apply() == (want, "another")
 
 
 @pytest.mark.parametrize(

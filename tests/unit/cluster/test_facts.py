@@ -19,14 +19,35 @@ WORKLOADS = "/apis/apps/v1/namespaces/ns/deployments"
 PODS = "/api/v1/namespaces/ns/pods"
 LEAVING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
+ENTRY, TOPOLOGY = "serving-stack.dev/entry", "serving-stack.dev/topology"
 
 
-def deployment(name: str, *, replicas: int = 1, **meta: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": {COMPONENT: "decode"}} | meta, "spec": {"replicas": replicas}}
+def role_labels(role: str = "decode", entry: int | None = None) -> dict[str, str]:
+    """What a role's workloads and Pods have; the value of the first is the role's, or both at once."""
+    labels = {"llm-d.ai/role": role, COMPONENT: role}
+    return labels if entry is None else labels | {ENTRY: str(entry)}
 
 
-def pod(topology: str, phase: str = "Running") -> dict[str, Any]:
-    return {"metadata": {"name": "p", "labels": {"serving-stack.dev/topology": topology}}, "status": {"phase": phase}}
+def deployment(name: str, *, replicas: int = 1, status: dict[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": role_labels()} | meta,
+        "spec": {"replicas": replicas},
+        "status": status or {},
+    }
+
+
+def epp(name: str = "rel-epp", **meta: Any) -> dict[str, Any]:
+    return deployment(name, labels={COMPONENT: "epp"}, **meta)
+
+
+def pod(
+    topology: str = "k3", phase: str = "Running", *, role: str = "decode", entry: int | None = None, node: str = ""
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "labels": role_labels(role, entry) | {TOPOLOGY: topology}},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase},
+    }
 
 
 @pytest.fixture
@@ -42,15 +63,23 @@ def full(api: StandIn) -> StandIn:
     api.tell(ANCHOR, (200, {"metadata": anchor, "data": {"key": "k3"}}))
     api.tell_list(
         WORKLOADS,
-        deployment("rel-decode", replicas=4, ownerReferences=[{"uid": "u1"}]),
+        deployment("rel-decode", replicas=4, status={"availableReplicas": 3}, ownerReferences=[{"uid": "u1"}]),
         deployment(
             "rel-decode-1",
-            labels={COMPONENT: "decode", "serving-stack.dev/entry": "1"},
+            labels=role_labels(entry=1),
             annotations={"serving-stack.dev/node": "n1"},
             **LEAVING,
         ),
+        epp(),
     )
-    api.tell_list(PODS, pod("k3"), pod("k3"), pod("k2", "Pending"), pod("k1", "Failed"), pod("k0", "Succeeded"))
+    api.tell_list(
+        PODS,
+        pod("k3", node="n7"),
+        pod("k3"),
+        pod("k2", "Pending", entry=1),
+        pod("k1", "Failed"),
+        pod("k0", "Succeeded"),
+    )
     return api
 
 
@@ -69,16 +98,22 @@ def test_everything_is_read_as_it_is() -> None:
     assert facts.anchor_is_known
     assert facts.anchor == AnchorFacts(key="k3", generation=3, uid="u1")
     assert facts.workloads == {
-        "rel-decode": WorkloadFacts(name="rel-decode", role="decode", replicas=4, owner_uid="u1"),
-        "rel-decode-1": WorkloadFacts(name="rel-decode-1", role="decode", entry=1, node="n1", is_terminating=True),
-    }
+        "rel-decode": WorkloadFacts(
+            name="rel-decode", role="decode", replicas=4, available=3, is_placed=True, owner_uid="u1"
+        ),
+        "rel-decode-1": WorkloadFacts(
+            name="rel-decode-1", role="decode", entry=1, node="n1", available=0, is_placed=False, is_terminating=True
+        ),
+    }, "the endpoint picker is none of them"
+    assert not facts.router_leaves
     assert facts.live_topologies == {"k3", "k2"}, "a Pod that is over holds nothing"
     assert facts.unknown == ()
 
 
 def test_only_objects_of_the_release_are_asked_for_and_every_claim(full: StandIn) -> None:
     read()
-    assert full.query_of(WORKLOADS)["labelSelector"] == "app.kubernetes.io/instance=rel,llm-d.ai/role"
+    assert full.query_of(WORKLOADS)["labelSelector"] == "app.kubernetes.io/instance=rel"
+    assert full.times_asked(WORKLOADS) == 1, "role workloads and the endpoint picker are of one list"
     assert full.query_of(PODS)["labelSelector"] == "app.kubernetes.io/instance=rel,serving-stack.dev/topology"
     assert "labelSelector" not in full.query_of(CLAIMS), "one without our label has to be found too"
 
@@ -89,6 +124,78 @@ def test_an_empty_namespace_is_known_to_be_empty(api: StandIn) -> None:
     facts = read()
     assert (facts.claims, facts.anchor_is_known, facts.anchor) == ({}, True, None)
     assert (facts.workloads, facts.live_topologies, facts.unknown) == ({}, frozenset(), ())
+
+
+@pytest.mark.parametrize(
+    ("deployments", "want"),
+    [
+        pytest.param([epp(**LEAVING)], True, id="it is being deleted"),
+        pytest.param([epp()], False, id="it stays"),
+        pytest.param([], False, id="it is gone, so that it goes no more"),
+        pytest.param([epp(), deployment("rel-decode", **LEAVING)], False, id="a model server leaves, which is another"),
+        pytest.param([epp("of-theirs", **LEAVING)], False, id="another Deployment with the release's label"),
+    ],
+)
+def test_the_endpoint_picker_leaves_when(full: StandIn, deployments: list[dict[str, Any]], want: bool) -> None:
+    full.tell_list(WORKLOADS, *deployments)
+    assert read().router_leaves is want
+
+
+def test_where_no_deployment_may_be_read_none_is_taken_to_leave(full: StandIn) -> None:
+    full.tell(WORKLOADS, (403, {"kind": "Status"}))
+    assert not read().router_leaves
+
+
+@pytest.mark.parametrize(
+    ("entry", "pods", "want"),
+    [
+        pytest.param(1, [pod(entry=1, node="n1")], True, id="its Pod has a node"),
+        pytest.param(1, [pod(entry=1)], False, id="its Pod has none"),
+        pytest.param(1, [], False, id="it has no Pod"),
+        pytest.param(1, [pod(entry=1), pod(entry=1, node="n1")], True, id="one of its Pods has a node"),
+        pytest.param(1, [pod("k2", entry=1, node="n1")], True, id="a Pod of an earlier topology still has its node"),
+        pytest.param(1, [pod(entry=1, node="n1", phase="Pending")], True, id="its Pod has a node and is starting"),
+        pytest.param(1, [pod(entry=1, node="n1", phase="Failed")], False, id="its Pod had a node and is over"),
+        pytest.param(1, [pod(entry=11, node="n1")], False, id="the Pod of another entry has"),
+        pytest.param(1, [pod(node="n1")], False, id="the Pod of a role without entries has"),
+        pytest.param(1, [pod(role="prefill", entry=1, node="n1")], False, id="the Pod of another role has"),
+        pytest.param(None, [pod(node="n1")], True, id="without entries: a Pod of the role has"),
+        pytest.param(None, [pod(entry=1, node="n1")], False, id="without entries: the Pod of an entry has"),
+    ],
+)
+def test_a_workload_is_placed_when(full: StandIn, entry: int | None, pods: list[dict[str, Any]], want: bool) -> None:
+    full.tell_list(WORKLOADS, deployment("rel-decode-1", labels=role_labels(entry=entry)))
+    full.tell_list(PODS, *pods)
+    found = read().workloads
+    assert found is not None
+    assert found["rel-decode-1"].is_placed is want
+
+
+def test_a_workload_whose_pods_may_not_be_read_is_placed(full: StandIn) -> None:
+    """It may hold a device, and to take that for free would be the dearer mistake."""
+    full.tell(PODS, (403, {"kind": "Status"}))
+    found = read().workloads
+    assert found is not None
+    assert {name: live.is_placed for name, live in found.items()} == {"rel-decode": True, "rel-decode-1": True}
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        pytest.param({"replicas": 4, "availableReplicas": 4}, 4, id="all serve"),
+        pytest.param({"replicas": 4, "readyReplicas": 2, "availableReplicas": 1}, 1, id="one serves long enough"),
+        pytest.param({"replicas": 4, "unavailableReplicas": 4}, 0, id="none serves, which Kubernetes leaves out"),
+        pytest.param(None, 0, id="nothing is said yet"),
+    ],
+)
+def test_pods_that_serve_are_counted(full: StandIn, status: dict[str, Any] | None, want: int) -> None:
+    live = deployment("rel-decode", replicas=4, status=status)
+    if status is None:
+        del live["status"]
+    full.tell_list(WORKLOADS, live)
+    found = read().workloads
+    assert found is not None
+    assert found["rel-decode"].available == want
 
 
 @pytest.mark.parametrize(

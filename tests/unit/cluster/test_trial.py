@@ -21,22 +21,72 @@ PREFILL, DECODE = (f"/apis/apps/v1/namespaces/ns/deployments/rel-{role}" for rol
 TAKEN: tuple[int, Any] = (200, {"kind": "Deployment"})
 
 
+NO_WARNING: dict[str, tuple[str, ...]] = {"rel-prefill": (), "rel-decode": ()}
+
+
 def says(status: int, message: str) -> tuple[int, Any]:
     return status, {"kind": "Status", "message": message}
 
 
-def tried() -> TrialFacts:
-    return try_workloads("test", [workload.object for workload in plan().modelserver.workloads])
+def tried(*, owner: dict[str, Any] | None = None) -> TrialFacts:
+    return try_workloads("test", [workload.object for workload in plan().modelserver.workloads], owner=owner)
 
 
 def test_every_workload_is_tried_as_planned(api: StandIn) -> None:
-    """The owner is not in it: the anchor that it names may not be there yet, and anybody is taken for an owner."""
+    """Before there is an anchor nothing can be owned by it: its uid is not known."""
     api.tell(PREFILL, TAKEN)
     api.tell(DECODE, TAKEN)
-    assert tried() == TrialFacts()
+    assert tried() == TrialFacts(warned=NO_WARNING)
     manifests = [workload.object.manifest for workload in plan().modelserver.workloads]
     assert [(sent.path, sent.body) for sent in api.sent] == [(PREFILL, manifests[0]), (DECODE, manifests[1])]
     assert "ownerReferences" not in str(api.sent)
+
+
+def test_every_workload_is_tried_with_the_owner_that_it_will_have(api: StandIn) -> None:
+    """Where only those may set an owner who may change it, the API server says so now and not after the take-down."""
+    api.tell(PREFILL, TAKEN)
+    api.tell(DECODE, TAKEN)
+    before = [dict(workload.object.manifest["metadata"]) for workload in plan().modelserver.workloads]
+    tried(owner=plan().modelserver.topology.owner_reference("u1"))
+    want = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "rel-topology",
+        "uid": "u1",
+        "blockOwnerDeletion": True,
+    }
+    assert [sent.body["metadata"] for sent in api.sent] == [{**meta, "ownerReferences": [want]} for meta in before]
+    specs = [workload.object.manifest["spec"] for workload in plan().modelserver.workloads]
+    assert [sent.body["spec"] for sent in api.sent] == specs, "nothing else is another"
+    assert [workload.object.manifest["metadata"] for workload in plan().modelserver.workloads] == before, (
+        "the plan itself is left alone"
+    )
+
+
+def test_an_owner_that_may_not_be_set_stops_everything(api: StandIn) -> None:
+    """In these words, by the admission plugin OwnerReferencesPermissionEnforcement."""
+    message = (
+        'deployments.apps "rel-prefill" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a '
+        "resource you can't set finalizers on: , <nil>"
+    )
+    api.tell(PREFILL, says(403, message))
+    api.tell(DECODE, TAKEN)
+    found = tried(owner=plan().modelserver.topology.owner_reference("u1"))
+    assert found.refused == {"rel-prefill": message}
+
+
+def test_what_the_api_server_warns_of_is_kept_for_each_workload(api: StandIn) -> None:
+    api.tell(PREFILL, TAKEN)
+    api.tell(DECODE, TAKEN)
+    api.tell_headers(DECODE, ("Warning", '299 - "one"'), ("Warning", '299 - "two"'))
+    assert tried() == TrialFacts(warned={"rel-prefill": (), "rel-decode": ("one", "two")})
+
+
+def test_warnings_of_the_others_are_kept_when_one_would_not_be_taken(api: StandIn) -> None:
+    api.tell(PREFILL, TAKEN)
+    api.tell_headers(PREFILL, ("Warning", '299 - "one"'))
+    api.tell(DECODE, says(422, "two"))
+    assert tried() == TrialFacts(refused={"rel-decode": "two"}, warned={"rel-prefill": ("one",)})
 
 
 def test_it_is_tried_by_force_and_as_the_one_who_applies_it_later(api: StandIn) -> None:
@@ -56,7 +106,9 @@ def test_the_field_manager_is_the_one_that_the_object_names(api: StandIn) -> Non
         "namespace": "ns",
         "annotations": {"pulumi.com/patchFieldManager": "somebody"},
     }
-    try_workloads("test", [ObjectPlan(logical_name="prefill", manifest={"kind": "Deployment", "metadata": meta})])
+    try_workloads(
+        "test", [ObjectPlan(logical_name="prefill", manifest={"kind": "Deployment", "metadata": meta})], owner=None
+    )
     assert api.query_of(PREFILL)["fieldManager"] == "somebody"
 
 
@@ -82,7 +134,7 @@ def test_the_field_manager_is_the_one_that_the_object_names(api: StandIn) -> Non
 def test_it_would_not_be_taken_when(api: StandIn, status: int, message: str) -> None:
     api.tell(PREFILL, says(status, message))
     api.tell(DECODE, TAKEN)
-    assert tried() == TrialFacts(refused={"rel-prefill": message})
+    assert tried() == TrialFacts(refused={"rel-prefill": message}, warned={"rel-decode": ()})
 
 
 NO_RIGHT = (

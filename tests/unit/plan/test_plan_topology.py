@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stack import labels
-from stack.facts import NOTHING_READ, AnchorFacts, ClusterFacts, WorkloadFacts
+from stack.facts import (
+    NOTHING_READ,
+    STATE_UNKNOWN,
+    AnchorFacts,
+    ClusterFacts,
+    HeldTopology,
+    StateFacts,
+    WorkloadFacts,
+)
 from stack.modelserver import SLACK_SECONDS
 from stack.topology import Placement, order_entries, place, plan_topology, topology_key
 from tests.builders import EMPTY_CLUSTER, accepted, plan, template
@@ -37,17 +45,26 @@ def live(*pairs: Entry, generation: int = 1, key: str | None = None) -> ClusterF
         )
         for index, (role, node) in enumerate(pairs)
     }
-    key = key or placed_key(generation)
+    key = placed_key(generation) if key is None else key
     anchor = AnchorFacts(key=key, generation=generation, uid="u")
     return dataclasses.replace(
         EMPTY_CLUSTER, anchor=anchor, workloads=workloads, live_topologies=frozenset({key} if pairs else ())
     )
 
 
-def topology(facts: ClusterFacts = NOTHING_READ, **modelserver: Any) -> TopologyPlan:
+def changed(facts: ClusterFacts, **workloads: dict[str, Any]) -> ClusterFacts:
+    """The same with something else about workloads, by role and entry: `decode_1={"available": 0}`."""
+    live = dict(facts.workloads or {})
+    for suffix, fields in workloads.items():
+        name = f"rel-{suffix.replace('_', '-')}"
+        live[name] = dataclasses.replace(live[name], **fields)
+    return dataclasses.replace(facts, workloads=live)
+
+
+def topology(facts: ClusterFacts = NOTHING_READ, state: StateFacts = STATE_UNKNOWN, **modelserver: Any) -> TopologyPlan:
     found = accepted(modelserver=modelserver)
     model = found.config.modelserver.model or found.recipe.model
-    return plan_topology(found.config, place(found.config), model=model, leave_seconds=1, facts=facts)
+    return plan_topology(found.config, place(found.config), model=model, leave_seconds=1, facts=facts, state=state)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +167,60 @@ def test_the_generation_after(applied: tuple[Entry, ...], wanted: tuple[Entry, .
     assert (found.generation, found.key, found.unknown) == (want_generation, placed_key(want_generation), None)
 
 
+NO_NODE: dict[str, Any] = {"is_placed": False, "available": 0}
+TYPO = ("decode", "nn2")
+
+
+@pytest.mark.parametrize(
+    ("applied", "without_a_node", "wanted", "want_generation"),
+    [
+        pytest.param((A, TYPO), {"decode_1": NO_NODE}, (A, B), 3, id="the node of the one that found none"),
+        pytest.param((A, TYPO), {"decode_1": NO_NODE}, (A, ("prefill", "n2")), 3, id="its role and its node"),
+        pytest.param((A, TYPO), {"decode_1": NO_NODE}, (A, B, C), 3, id="its node, and one is appended"),
+        pytest.param((A, TYPO), {"decode_1": NO_NODE}, (C, B), 4, id="its node, and that of one that runs"),
+        pytest.param((A, TYPO), {"decode_1": NO_NODE}, (B, A), 4, id="its place in the list with one that runs"),
+        pytest.param(
+            (A, B), {"decode_1": {"available": 0}}, (A, C), 4, id="the node of one that has one and does not serve"
+        ),
+        pytest.param(
+            (A, TYPO, C), {"decode_1": NO_NODE, "decode_2": NO_NODE}, (B, A), 4, id="all, of which one has a node"
+        ),
+        pytest.param(
+            (A, TYPO),
+            {"prefill_0": NO_NODE, "decode_1": NO_NODE},
+            (B, A),
+            3,
+            id="all, of which none has a node",
+        ),
+    ],
+)
+def test_what_never_had_a_node_gives_none_back_when_this_is_changed(
+    applied: tuple[Entry, ...],
+    without_a_node: dict[str, dict[str, Any]],
+    wanted: tuple[Entry, ...],
+    want_generation: int,
+) -> None:
+    """A typing error in a node's name is mended without taking down the entries that run."""
+    found = topology(changed(live(*applied, generation=3), **without_a_node), **entries(*wanted))
+    assert (found.generation, found.key, found.unknown) == (want_generation, placed_key(want_generation), None)
+    assert found.changes is (want_generation == 4)
+
+
+@pytest.mark.parametrize(
+    ("applied", "wanted"),
+    [
+        pytest.param((A, TYPO, B), (A, B), id="dropped, which moves the one that runs there up"),
+        pytest.param((A, TYPO, C, B), (A, B), id="given the node of one that is dropped as well"),
+    ],
+)
+def test_what_never_had_a_node_does_not_take_one_from_an_entry_that_goes(
+    applied: tuple[Entry, ...], wanted: tuple[Entry, ...]
+) -> None:
+    """An update drops last, and waits for the new Pod first, which waits for the devices of the old one."""
+    found = topology(changed(live(*applied, generation=3), decode_1=NO_NODE), **entries(*wanted))
+    assert (found.generation, found.changes) == (4, True)
+
+
 LISTS = st.lists(st.tuples(st.sampled_from(["prefill", "decode"]), st.sampled_from(["n1", "n2", "n3"])), max_size=4)
 
 
@@ -191,6 +262,43 @@ def test_the_generation_starts_at_1_after(facts: ClusterFacts, want_generation: 
     assert (found.generation, found.unknown) == (want_generation, None)
 
 
+@pytest.mark.parametrize(
+    ("said", "made_from", "want"),
+    [
+        pytest.param(3, 3, 3, id="it is as it was left"),
+        pytest.param(1, 3, 3, id="somebody took it away, which is read as 1"),
+        pytest.param(7, 3, 3, id="somebody raised it"),
+        pytest.param(2, 1000, 1000, id="somebody lowered it, after more reassignments than there will be"),
+        pytest.param(20260801, 20260801, 20260801, id="it is far beyond, and the key says the same"),
+    ],
+)
+@pytest.mark.parametrize("is_reassigned", [False, True], ids=["nothing is reassigned", "an entry is reassigned"])
+def test_the_generation_is_the_one_that_the_live_key_was_made_from(
+    said: int, made_from: int, want: int, is_reassigned: bool
+) -> None:
+    """The annotation may be lost or wrong; what the Pods run under is the key."""
+    facts = live(A, B, generation=said, key=placed_key(made_from))
+    found = topology(facts, **entries(A, C if is_reassigned else B))
+    assert (found.generation, found.changes, found.unknown) == (want + is_reassigned, is_reassigned, None)
+    assert found.anchor.manifest["metadata"]["annotations"][labels.GENERATION] == str(want + is_reassigned)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param("0123456789", id="a key of nobody's"),
+        pytest.param("", id="somebody emptied the anchor"),
+        pytest.param(
+            topology_key(mode="nodePlacement", is_disaggregated=False, model=REFERENCE, generation=3),
+            id="the key of an aggregated stack",
+        ),
+    ],
+)
+def test_where_no_generation_fits_the_key_everything_is_taken_down_and_counted_anew(key: str) -> None:
+    found = topology(live(A, B, generation=3, key=key), **entries(A, B))
+    assert (found.generation, found.key, found.changes, found.unknown) == (1, placed_key(1), True, None)
+
+
 def test_a_switch_to_replicas_leaves_generation_1_on_the_anchor() -> None:
     found = topology(live(A, B, generation=5))
     assert found.generation == 1
@@ -215,16 +323,20 @@ def test_a_switch_to_replicas_leaves_generation_1_on_the_anchor() -> None:
             id="there is no anchor, and it is not known whether there are Pods",
         ),
         pytest.param(
-            dataclasses.replace(EMPTY_CLUSTER, live_topologies=frozenset({"abc"})),
-            "the Pods of topology abc are gone",
-            id="Pods outlived the anchor",
-        ),
-        pytest.param(
             dataclasses.replace(
                 EMPTY_CLUSTER, workloads={"rel-prefill-0": WorkloadFacts(name="rel-prefill-0", role="prefill", entry=0)}
             ),
             "Deployment rel-prefill-0 are gone",
             id="a workload outlived the anchor, and lost its owner",
+        ),
+        pytest.param(
+            dataclasses.replace(
+                EMPTY_CLUSTER,
+                workloads={"rel-prefill-0": WorkloadFacts(name="rel-prefill-0", role="prefill", entry=0)},
+                live_topologies=frozenset({"abc"}),
+            ),
+            "Deployment rel-prefill-0 and the Pods of topology abc are gone",
+            id="a workload and its Pods outlived the anchor, and will not go of themselves",
         ),
     ],
 )
@@ -294,6 +406,25 @@ def going(facts: ClusterFacts, *, anchor: bool = False, workload: str | None = N
             ["Deployment rel-decode"],
             id="a workload goes, and the anchor is not known",
         ),
+        pytest.param(dataclasses.replace(WHOLE, router_leaves=True), {}, ["Deployment rel-epp"], id="the EPP goes"),
+        pytest.param(
+            dataclasses.replace(EMPTY_CLUSTER, router_leaves=True),
+            {},
+            ["Deployment rel-epp"],
+            id="the EPP goes as the last of a destroyed stack",
+        ),
+        pytest.param(
+            dataclasses.replace(going(WHOLE, anchor=True, workload="rel-decode"), router_leaves=True),
+            {},
+            ["ConfigMap rel-topology", "Deployment rel-decode", "Deployment rel-epp"],
+            id="all of them go",
+        ),
+        pytest.param(
+            dataclasses.replace(EMPTY_CLUSTER, live_topologies=frozenset({"def", "abc"})),
+            entries(A),
+            ["the Pods of topology abc", "the Pods of topology def"],
+            id="somebody deleted the anchor, and of its workloads only Pods are left",
+        ),
     ],
 )
 def test_an_earlier_change_is_under_way_when(facts: ClusterFacts, modelserver: dict[str, Any], want: list[str]) -> None:
@@ -321,8 +452,14 @@ def test_an_earlier_change_is_under_way_when(facts: ClusterFacts, modelserver: d
 def test_an_earlier_change_is_told_with_what_goes_and_what_to_do(facts: ClusterFacts, want_goes: str) -> None:
     assert str(topology(facts).unknown) == (
         f"topology unknown: an earlier change is still under way: {want_goes}, and an update waits for that, changes "
-        "nothing and stops. Run `pulumi up` again after that."
+        "nothing and stops. Run `pulumi up` again after that. If a Pod stays because its node is gone, delete the "
+        "Node, or the Pod with `kubectl -n ns delete pod <name> --force`."
     )
+
+
+def test_pods_that_outlived_their_anchor_are_told_as_going() -> None:
+    facts = dataclasses.replace(EMPTY_CLUSTER, live_topologies=frozenset({"abc"}))
+    assert "still under way: the Pods of topology abc go first, and" in str(topology(facts, **entries(A)).unknown)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +476,12 @@ def test_an_earlier_change_is_told_with_what_goes_and_what_to_do(facts: ClusterF
             dataclasses.replace(EMPTY_CLUSTER, live_topologies=frozenset({"abc"})),
             {},
             id="Pods outlived the anchor, and in replicas mode no generation was lost",
+        ),
+        pytest.param(live(A, key=topology().key), {}, id="Pods of the live topology, whose anchor is there"),
+        pytest.param(
+            dataclasses.replace(PLACED, live_topologies=frozenset({placed_key(1), "abc"})),
+            entries(A, B),
+            id="Pods of an earlier topology leave, while the anchor knows the generation; their devices are waited for",
         ),
     ],
 )
@@ -441,9 +584,39 @@ def order(facts: ClusterFacts, *pairs: Entry) -> dict[str, tuple[str, ...]]:
             {"rel-prefill-2": ("rel-prefill-0",)},
             id="one that somebody deleted is made at once, and nobody waits for it",
         ),
+        pytest.param(
+            changed(live(A, P, Q), prefill_1={"available": 0}),
+            (A, P, Q),
+            {"rel-prefill-2": ("rel-prefill-0",)},
+            id="one in the middle that does not serve",
+        ),
+        pytest.param(
+            changed(live(A, P, Q), prefill_0={"available": 0}),
+            (A, P, Q),
+            {"rel-prefill-2": ("rel-prefill-1",)},
+            id="the first one does not serve",
+        ),
+        pytest.param(
+            changed(live(A, P, Q), prefill_2={"available": 0}),
+            (A, P, Q),
+            {"rel-prefill-1": ("rel-prefill-0",)},
+            id="the last one does not serve",
+        ),
+        pytest.param(
+            changed(live(A, P, B, C), prefill_0={"available": 0}, prefill_1={"available": 0}),
+            (A, P, B, C),
+            {"rel-decode-3": ("rel-decode-2",)},
+            id="none of a role serves, so that all of it may start at once, and the other role keeps its order",
+        ),
+        pytest.param(
+            changed(live(A, P), prefill_1={"is_placed": False}),
+            (A, P),
+            {"rel-prefill-1": ("rel-prefill-0",)},
+            id="one serves whose Pod could not be seen",
+        ),
     ],
 )
-def test_entries_of_a_role_that_run_are_changed_one_after_the_other(
+def test_entries_of_a_role_that_serve_are_changed_one_after_the_other(
     facts: ClusterFacts, wanted: tuple[Entry, ...], want: dict[str, tuple[str, ...]]
 ) -> None:
     assert order(facts, *wanted) == want
@@ -456,24 +629,30 @@ def test_in_replicas_mode_nobody_waits() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.data())
-def test_what_runs_of_a_role_is_one_chain_in_the_order_of_the_list(data: st.DataObject) -> None:
-    """And whatever is new stands in none, and so does every entry under a new key."""
+def test_what_serves_of_a_role_is_one_chain_in_the_order_of_the_list(data: st.DataObject) -> None:
+    """And whatever is new or does not serve stands in none, and so does every entry under a new key."""
     wanted = data.draw(LISTS.filter(bool).map(lambda pairs: pairs * 2), label="wanted")
     names = [f"rel-{role}-{index}" for index, (role, _) in enumerate(wanted)]
     running = data.draw(st.sets(st.sampled_from(names)), label="running")
+    serving = data.draw(st.sets(st.sampled_from(sorted(running))) if running else st.just(set[str]()), label="serving")
     has_key = data.draw(st.booleans(), label="has the key")
     facts = live(*wanted, key=None if has_key else "another")
     facts = dataclasses.replace(
-        facts, workloads={name: found for name, found in (facts.workloads or {}).items() if name in running}
+        facts,
+        workloads={
+            name: dataclasses.replace(found, available=int(name in serving))
+            for name, found in (facts.workloads or {}).items()
+            if name in running
+        },
     )
     config = accepted(modelserver=entries(*wanted)).config
     found = order_entries(config, place(config), key=placed_key(1), facts=facts)
 
     for role_of_it in ("prefill", "decode"):
-        chain = [name for name in names if name in running and name.startswith(f"rel-{role_of_it}-")]
+        chain = [name for name in names if name in serving and name.startswith(f"rel-{role_of_it}-")]
         waits = {later: (earlier,) for earlier, later in pairwise(chain)} if has_key else {}
         assert {name: after for name, after in found.items() if name.startswith(f"rel-{role_of_it}-")} == waits
-    assert found.keys() <= running
+    assert found.keys() <= serving
 
 
 def test_the_plan_tells_each_workload_whom_it_waits_for() -> None:
@@ -502,9 +681,92 @@ def test_an_unknown_topology_is_a_warning_to_a_preview_and_a_refusal_to_an_updat
     assert plan(WHOLE).warnings == ()
 
 
+def test_so_is_a_change_of_which_it_is_not_known_what_it_takes_down() -> None:
+    state = dataclasses.replace(holding(REFERENCE_KEY), workloads=frozenset({"rel-prefill", "rel-decode"}))
+    whole = plan(ALL_BUT_THE_ANCHOR, state, modelserver=AGGREGATED)
+    assert str(whole.refusal).startswith("topology unknown: this needs another topology than the last update made")
+    assert whole.refusal in whole.warnings
+    assert plan(ALL_BUT_THE_ANCHOR, state).refusal is None
+
+
 def test_in_replicas_mode_nothing_has_to_be_read() -> None:
     assert topology(NOTHING_READ).unknown is None
     assert topology(NOTHING_READ, replicas={"aggregated": 1}).unknown is None
+
+
+def holding(*keys: str, release: str = "rel") -> StateFacts:
+    """A state with these topologies."""
+    return StateFacts(topologies=tuple(HeldTopology(release=release, namespace="ns", key=key) for key in keys))
+
+
+ALL_BUT_THE_ANCHOR = dataclasses.replace(WHOLE, anchor=None, anchor_is_known=False)
+AGGREGATED: dict[str, Any] = {"replicas": {"aggregated": 1}}
+REFERENCE_KEY = topology_key(mode="replicas", is_disaggregated=True, model=REFERENCE, generation=1)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "modelserver"),
+    [
+        pytest.param(NOTHING_READ, holding(REFERENCE_KEY), AGGREGATED, id="nothing could be read"),
+        pytest.param(ALL_BUT_THE_ANCHOR, holding(REFERENCE_KEY), AGGREGATED, id="the anchor alone could not be read"),
+        pytest.param(NOTHING_READ, holding(REFERENCE_KEY), {"model": "other/model"}, id="another model"),
+        pytest.param(NOTHING_READ, holding(placed_key(1)), {}, id="no more placed"),
+        pytest.param(NOTHING_READ, holding(""), {}, id="the state knows an anchor without key"),
+        pytest.param(NOTHING_READ, holding("abc", "def"), {}, id="the state knows two, and neither is this"),
+    ],
+)
+def test_another_topology_than_that_of_the_state_is_unknown_when_the_anchor_cannot_be_read(
+    facts: ClusterFacts, state: StateFacts, modelserver: dict[str, Any]
+) -> None:
+    """The engine would replace the anchor, and take everything down, without any of the looks before."""
+    found = topology(facts, state, **modelserver)
+    assert str(found.unknown) == (
+        "topology unknown: this needs another topology than the last update made, and what runs in the cluster could "
+        "not be read. Give access to the cluster and run `pulumi up` again."
+    )
+    assert found.leaving == (), "there is nothing to be waited for"
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "modelserver"),
+    [
+        pytest.param(NOTHING_READ, holding(REFERENCE_KEY), {}, id="the state has the same key"),
+        pytest.param(
+            NOTHING_READ, holding(REFERENCE_KEY), {"replicas": {"decode": 0}}, id="it has, and a role goes to 0"
+        ),
+        pytest.param(NOTHING_READ, holding(REFERENCE_KEY, "abc"), {}, id="the state has two, of which one is this"),
+        pytest.param(NOTHING_READ, holding(), AGGREGATED, id="the state has none: a first install, or it was emptied"),
+        pytest.param(NOTHING_READ, STATE_UNKNOWN, AGGREGATED, id="the state is not known either"),
+        pytest.param(WHOLE, holding("abc"), {}, id="the anchor is known and has this key, and the state an old one"),
+        pytest.param(WHOLE, holding(REFERENCE_KEY), AGGREGATED, id="the anchor is known and has another key"),
+        pytest.param(EMPTY_CLUSTER, holding("abc"), {}, id="it is known that there is no anchor"),
+    ],
+)
+def test_a_topology_is_known_when(facts: ClusterFacts, state: StateFacts, modelserver: dict[str, Any]) -> None:
+    assert topology(facts, state, **modelserver).unknown is None
+
+
+def test_what_is_under_way_is_told_before_what_could_not_be_read() -> None:
+    unknown = topology(
+        dataclasses.replace(ALL_BUT_THE_ANCHOR, router_leaves=True), holding(REFERENCE_KEY), **AGGREGATED
+    ).unknown
+    assert "Deployment rel-epp goes first" in str(unknown)
+
+
+def test_a_generation_that_could_not_be_read_is_told_before_the_change_that_it_would_be() -> None:
+    assert "generation" in str(topology(NOTHING_READ, holding(REFERENCE_KEY), **entries(A)).unknown)
+
+
+def test_the_owner_of_every_workload_is_the_anchor_of_this_uid() -> None:
+    """Blocked on, so that the anchor is gone only when the last Pod is: Kubernetes, *Garbage Collection*."""
+    assert topology().owner_reference("u7") == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "rel-topology",
+        "uid": "u7",
+        "blockOwnerDeletion": True,
+    }
+    assert topology(**entries(A)).owner_reference("u7") == topology().owner_reference("u7")
 
 
 def test_the_anchor_holds_the_key_and_nothing_else() -> None:

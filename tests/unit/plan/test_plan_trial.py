@@ -35,6 +35,48 @@ def test_workloads_that_would_be_taken_change_nothing_of_the_plan(was: dict[str,
     assert weigh_trial(planned(was=was), TAKEN) == planned(was=was)
 
 
+@pytest.mark.parametrize(
+    ("warned", "want"),
+    [
+        pytest.param({"rel-prefill": (), "rel-decode": ()}, [], id="nothing"),
+        pytest.param(
+            {"rel-prefill": (), "rel-decode": ("it is old",)},
+            ["Deployment rel-decode: the API server warns: it is old"],
+            id="one",
+        ),
+        pytest.param(
+            {"rel-prefill": ('"a" is new', "b"), "rel-decode": ("b",)},
+            [
+                'Deployment rel-prefill: the API server warns: "a" is new',
+                "Deployment rel-prefill: the API server warns: b",
+                "Deployment rel-decode: the API server warns: b",
+            ],
+            id="several, each where it is said",
+        ),
+    ],
+)
+@pytest.mark.parametrize("was", [None, AGGREGATED], ids=["new", "the topology changes"])
+def test_what_the_api_server_warns_of_is_a_warning_of_the_plan_and_stops_nothing(
+    was: dict[str, Any] | None, warned: dict[str, tuple[str, ...]], want: list[str]
+) -> None:
+    before = planned(was=was)
+    weighed = weigh_trial(before, TrialFacts(warned=warned))
+    assert list(weighed.warnings) == [*before.warnings, *want]
+    assert weighed.refusal is None
+    assert dataclasses.replace(weighed, warnings=before.warnings) == before, "nothing else"
+
+
+def test_warnings_are_told_after_those_of_the_rules_and_before_the_reason_why_the_rest_was_not_tried() -> None:
+    before = plan(EMPTY_CLUSTER, router={"epp": {"replicas": 2}})
+    assert len(before.warnings) == 1
+    weighed = weigh_trial(before, TrialFacts(warned={"rel-prefill": ("old",)}, unknown="403 Forbidden"))
+    assert weighed.warnings == (
+        *before.warnings,
+        "Deployment rel-prefill: the API server warns: old",
+        UNTRIED_IS_SAID,
+    )
+
+
 @pytest.mark.parametrize("was", [None, {}, AGGREGATED], ids=["new", "the topology stays", "the topology changes"])
 def test_a_workload_that_would_not_be_taken_stops_everything(was: dict[str, Any] | None) -> None:
     """Also without a change of the topology: others would roll before it is come to."""
