@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down status toolchain check test golden lock
+.PHONY: help up preview down status toolchain check test soak test-all bench golden lock
 
 # A virtual environment survives neither a move of the checkout nor the loss of its Python; then it is made anew.
 IS_OURS = test -x $(BIN)/python && grep -qsF "$(CURDIR)/$(VENV)" $(BIN)/activate
@@ -47,12 +47,22 @@ check: $(STAMP) ## format, lint, types, imports, fast tests
 	$(BIN)/lint-imports
 	@git ls-files -z -- . ':!requirements*' ':!*/go.sum' ':!tests' | xargs -0 $(BIN)/detect-secrets-hook --no-verify
 	@! git grep -nI '[[:blank:]]$$' -- . ':!tests/bad' ':!LICENSE'
-	$(BIN)/pytest -q -n 2 -m "not e2e"
+	$(BIN)/pytest -q -n 2 -m "not e2e and not soak"
 
-test: $(STAMP) ## everything: fast tests, then the real engine on a real control plane
+test: $(STAMP) ## everything but the campaign: fast tests, then the real engine on a real control plane
 	$(BIN)/python -m local.toolchain build
-	$(BIN)/pytest -m "not e2e" -q -n 2
-	$(BIN)/pytest -m e2e -n 2 --dist loadgroup
+	$(BIN)/pytest -m "not e2e and not soak" -q -n 2
+	$(BIN)/pytest -m "e2e and not soak" -n 2 --dist loadgroup
+
+soak: $(STAMP) ## the campaign: many more changes and interruptions of the kinds that `make test` has a few of
+	$(BIN)/python -m local.toolchain build
+	$(BIN)/pytest -m soak -n 2 --dist loadgroup
+
+test-all: test soak ## `make test`, then `make soak`
+
+bench: $(STAMP) ## measure a mode switch against the longest drain
+	$(BIN)/python -m local.toolchain build
+	$(BIN)/python -m benchmarks.mode_switch
 
 golden: $(STAMP) ## rewrite the golden files, the schema and the config reference; review the diff
 	$(BIN)/pytest -q tests/golden --rewrite
