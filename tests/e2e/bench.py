@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
+import subprocess
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,8 @@ from local.waiting import wait_until
 from tests.builders import ROOT, merged, plan_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from local.control_plane import ControlPlane
     from local.toolchain import Toolbox
     from stack.planned import StackPlan
@@ -26,6 +31,86 @@ PROVIDER = "4.25.0"
 STACK = "test"
 MODEL_STORE = "model-store"
 CLEAR_SECONDS = 120
+THRIFT = {
+    # An operation lasts seconds: collecting garbage costs more of them than the memory is worth.
+    "GOGC": "off",
+    "GOMEMLIMIT": "2GiB",
+}
+"""What spares a run of the engine CPU time; see also `thrift_in`. None of it changes what the engine does."""
+UNCHANGED = frozenset({"same", "refresh", "read"})
+HALVES = frozenset({"create-replacement", "delete-replaced"})
+"""What a replacement consists of; a delete that is no half of one is that of a resource that goes with another."""
+
+
+class EngineError(auto.CommandError):
+    """The engine failed; the text is everything that it printed. Whoever awaits the Automation API's error gets it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What a preview says of one resource.
+
+    Attributes:
+        op: `create`, `update`, `replace`, `delete`, `import`.
+        what: `Kind/name`, the name being that in the cluster where it has one.
+        keys: property paths that differ.
+    """
+
+    op: str
+    what: str
+    keys: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """What a preview says.
+
+    Attributes:
+        steps: everything that would not stay the same, components too.
+        objects: the same without components and provider: operation -> `Kind/name` of Kubernetes objects; in names
+            `*` stands for a hash of content and `ns` for the bench's namespace.
+        counts: number of steps by operation as the engine counts; empty when nothing would change.
+        said: what the program and the engine logged, line by line.
+    """
+
+    steps: tuple[Step, ...]
+    objects: dict[str, set[str]]
+    counts: dict[str, int]
+    said: str
+
+    def keys(self, what: str) -> frozenset[str]:
+        """Property paths that differ in an object, `Kind/name`."""
+        [keys] = [step.keys for step in self.steps if step.what == what]
+        return keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pods:
+    """UIDs of the living Pods of a stack by part: `prefill`, `decode`, `aggregated`, `epp`."""
+
+    by_part: dict[str, frozenset[str]]
+
+    def __getitem__(self, part: str) -> frozenset[str]:
+        return self.by_part.get(part, frozenset())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of Pods by part."""
+        return {part: len(uids) for part, uids in self.by_part.items()}
+
+    def new_since(self, before: Pods) -> set[str]:
+        """Parts in which every Pod is another one.
+
+        Raises:
+            AssertionError: some Pods of a part are new, and some are not.
+        """
+        found: set[str] = set()
+        for part in self.by_part.keys() & before.by_part.keys():
+            if self[part].isdisjoint(before[part]):
+                found.add(part)
+            elif self[part] != before[part]:
+                raise AssertionError(f"only some Pods of {part} are new")
+        return found
 
 
 @dataclass
@@ -36,12 +121,23 @@ class Bench:
     folder: Path
     namespace: str
     environment: dict[str, str]
+    engine: Path
     blocks: dict[str, Any] = field(default_factory=dict[str, Any])
     _stack: auto.Stack | None = None
 
     @classmethod
-    def make(cls, toolbox: Toolbox, plane: ControlPlane, folder: Path, *, virtualenv: str) -> Bench:
-        """A project that runs this checkout's program: links to it beside a stack file of its own."""
+    def make(
+        cls, toolbox: Toolbox, plane: ControlPlane, folder: Path, *, virtualenv: str, thrift: Path | None = None
+    ) -> Bench:
+        """A project that runs this checkout's program: links to it beside a stack file of its own.
+
+        Args:
+            toolbox: ensured tools.
+            plane: a running plane that this run started.
+            folder: where the project is made.
+            virtualenv: virtual environment with the program's packages.
+            thrift: what `thrift_in` made for all benches of a run, if it did.
+        """
         served = yaml.safe_load(plane.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
         if served != plane.server or plane.status().state != "running":
             raise AssertionError(f"{served} is not the plane this run started")
@@ -53,8 +149,14 @@ class Bench:
         environment = engine_environment(
             toolbox, kubeconfig=plane.kubeconfig, backend=folder / "state", virtualenv=Path(virtualenv)
         )
+        environment |= THRIFT
+        if thrift is not None:
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
+            environment |= {"PYTHONPYCACHEPREFIX": str(thrift / "bytecode"), "PYTHONPATH": str(thrift / "packages")}
         namespace = f"t-{secrets.token_hex(4)}"
-        bench = cls(plane=plane, folder=folder, namespace=namespace, environment=environment)
+        bench = cls(
+            plane=plane, folder=folder, namespace=namespace, environment=environment, engine=toolbox.path("pulumi")
+        )
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         return bench
 
@@ -81,6 +183,12 @@ class Bench:
         """Write the stack file again with blocks merged over it."""
         self.write(**merged(self.blocks, blocks))
 
+    def write_over(self, **blocks: Any) -> None:
+        """Write blocks over the stack file that are the bench's own otherwise: `release`, `namespace`, `cluster`."""
+        content = yaml.safe_load(self.stack_file.read_text())
+        content["config"] = merged(content["config"], {f"serving-stack:{key}": value for key, value in blocks.items()})
+        self.stack_file.write_text(yaml.safe_dump(content, sort_keys=False))
+
     @property
     def stack_file(self) -> Path:
         return self.folder / f"Pulumi.{STACK}.yaml"
@@ -100,30 +208,114 @@ class Bench:
 
     @property
     def stack(self) -> auto.Stack:
+        """The stack for the Automation API, which costs a second or more for each thing asked."""
         if self._stack is None:
             self._stack = auto.create_or_select_stack(
                 STACK, work_dir=str(self.folder), opts=auto.LocalWorkspaceOptions(env_vars=self.environment)
             )
         return self._stack
 
-    def up(self) -> auto.UpResult:
-        return self.stack.up(color="never", suppress_outputs=True)
+    @cached_property
+    def _is_made(self) -> bool:
+        """Makes the stack when it is first asked for."""
+        self._run([str(self.engine), "stack", "select", "--create", STACK, "--non-interactive"])
+        return True
 
-    def preview(self) -> dict[str, int]:
-        """Operations of a preview by kind, `same` left out: empty when nothing would change."""
-        result = self.stack.preview(color="never")
-        return {str(op): count for op, count in result.change_summary.items() if op != "same"}
+    def command(self, *arguments: str) -> list[str]:
+        """A `pulumi` command line about the stack, to be run in `folder` with `environment`."""
+        assert self._is_made
+        return [str(self.engine), *arguments, "--stack", STACK, "--non-interactive", "--color", "never"]
 
-    def destroy(self) -> None:
-        self.stack.destroy(color="never", remove=False)
+    def run(self, *arguments: str) -> str:
+        """Any `pulumi` command about the stack; what that printed."""
+        return self._run(self.command(*arguments))
+
+    def lines(self, *arguments: str) -> Iterator[str]:
+        """What a `pulumi` command about the stack prints, as it prints it.
+
+        Raises:
+            EngineError: it failed in the end.
+        """
+        with subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as engine:
+            said: list[str] = []
+            for line in engine.stdout or ():
+                said.append(line)
+                yield line
+        if engine.returncode:
+            raise EngineError(auto.CommandResult("".join(said), "", engine.returncode))
+
+    def up(self) -> str:
+        """Bring the stack up; what that printed.
+
+        Raises:
+            EngineError: it failed.
+        """
+        return self._run(self.command("up", "--yes", "--skip-preview"))
+
+    def destroy(self) -> str:
+        """Destroy the stack; what that printed."""
+        return self._run(self.command("destroy", "--yes", "--skip-preview"))
 
     def refuse(self) -> str:
         """Run `up`, which must fail; what it printed."""
         try:
             self.up()
-        except auto.CommandError as error:
+        except EngineError as error:
             return str(error)
         raise AssertionError("up went through")
+
+    def refuse_preview(self) -> str:
+        """Run a preview, which must fail; what it printed."""
+        try:
+            self.preview()
+        except EngineError as error:
+            return str(error)
+        raise AssertionError("the preview went through")
+
+    def preview(self) -> dict[str, int]:
+        """Operations of a preview by kind, `same` left out: empty when nothing would change."""
+        return self.foresee().counts
+
+    def foresee(self) -> Preview:
+        """What a preview says, step by step.
+
+        Raises:
+            EngineError: it failed; the text is what the program and the engine logged.
+        """
+        done = self._call(self.command("preview", "--json", "--show-replacement-steps"), errors=subprocess.PIPE)
+        if done.returncode:
+            said = _diagnostics(json.loads(done.stdout)) if done.stdout else ""
+            raise EngineError(auto.CommandResult(said, done.stderr, done.returncode))
+        return read_preview(done.stdout, self.namespace)
+
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs."""
+        return json.loads(self._run(self.command("stack", "output", "--json")))
+
+    def _run(self, command: list[str]) -> str:
+        """Run a command that must succeed; what it printed."""
+        done = self._call(command)
+        if done.returncode:
+            raise EngineError(auto.CommandResult(done.stdout, "", done.returncode))
+        return done.stdout
+
+    def _call(self, command: list[str], *, errors: int = subprocess.STDOUT) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
 
     def clear(self) -> None:
         """Leave the plane to the next test: everything of this one lies in its namespace, the state in its folder."""
@@ -138,14 +330,26 @@ class Bench:
 
     def list(self, collection: str, **query: str) -> list[Object]:
         """Objects of the namespace, sorted by name: `v1/pods`, `apps/v1/deployments`."""
+        return sorted(self.plane.api.list(self.path(collection), **query), key=lambda item: item["metadata"]["name"])
+
+    def path(self, collection: str) -> str:
+        """Where a collection of the namespace lies on the server."""
         root = "/api" if collection.startswith("v1/") else "/apis"
         version, _, plural = collection.rpartition("/")
-        found = self.plane.api.list(f"{root}/{version}/namespaces/{self.namespace}/{plural}", **query)
-        return sorted(found, key=lambda item: item["metadata"]["name"])
+        return f"{root}/{version}/namespaces/{self.namespace}/{plural}"
 
     def pods(self, selector: str = "llm-d.ai/role") -> list[Object]:
         """Role Pods."""
         return self.list("v1/pods", labelSelector=selector)
+
+    def parts(self) -> Pods:
+        """Every Pod of the stack that is not on its way out, by part."""
+        found: dict[str, set[str]] = {}
+        for pod in self.pods("app.kubernetes.io/instance=rel"):
+            if "deletionTimestamp" not in pod["metadata"]:
+                part = pod["metadata"]["labels"]["app.kubernetes.io/component"]
+                found.setdefault(part, set()).add(pod["metadata"]["uid"])
+        return Pods(by_part={part: frozenset(uids) for part, uids in found.items()})
 
     def resource_claims(self) -> list[Object]:
         return self.list("resource.k8s.io/v1/resourceclaims")
@@ -197,9 +401,10 @@ class Bench:
         )
 
     def add_what_an_operator_has(self) -> None:
-        """Every claim and claim template that the stack file refers to and does not make itself."""
+        """Every claim and claim template that the stack file refers to, unless somebody made it or the stack does."""
         plan = self.plan
-        made = {planned.name for planned in plan.objects()}
+        made = {planned.name for planned in plan.objects()} | self.volume_claims().keys()
+        made |= {template["metadata"]["name"] for template in self.list("resource.k8s.io/v1/resourceclaimtemplates")}
         for workload in plan.modelserver.workloads:
             pod = workload.object.manifest["spec"]["template"]["spec"]
             for volume in pod["volumes"]:
@@ -250,6 +455,52 @@ class Bench:
                 if not any(owner.get("controller") for owner in owners):
                     found.add(f"{kind}/{item['metadata']['name']}")
         return found
+
+
+def read_preview(printed: str, namespace: str) -> Preview:
+    """What `pulumi preview --json --show-replacement-steps` printed."""
+    digest: Object = json.loads(printed)
+    given: list[Object] = [step for step in digest.get("steps") or () if step["op"] not in UNCHANGED]
+    replaced = {step["urn"] for step in given if step["op"] == "replace"}
+    steps: list[Step] = []
+    objects: dict[str, set[str]] = {}
+    for step in given:
+        if step["op"] in HALVES and step["urn"] in replaced:
+            continue
+        op = "delete" if step["op"] == "delete-replaced" else step["op"]
+        token, _, name = step["urn"].rpartition("::")
+        of = token.rpartition("::")[2].rpartition("$")[2]
+        state: Object = step.get("newState") or step.get("oldState") or {}
+        name = state.get("inputs", {}).get("metadata", {}).get("name", name)
+        what = f"{of.rpartition(':')[2]}/{name}"
+        steps.append(Step(op=op, what=what, keys=frozenset(step.get("detailedDiff") or ())))
+        if of.startswith("kubernetes:"):
+            # Names of cluster-wide objects hold the namespace.
+            objects.setdefault(op, set()).add(without_hash(what).replace(namespace, "ns"))
+    counts = {op: count for op, count in digest["changeSummary"].items() if op != "same"}
+    return Preview(steps=tuple(steps), objects=objects, counts=counts, said=_diagnostics(digest))
+
+
+def _diagnostics(digest: Object) -> str:
+    return "\n".join(entry["message"].rstrip() for entry in digest.get("diagnostics") or ())
+
+
+def without_hash(what: str) -> str:
+    """`Kind/name` with `*` for the eight hex digits that a name by content ends with."""
+    return re.sub(r"-[0-9a-f]{8}$", "-*", what)
+
+
+def thrift_in(folder: Path) -> Path:
+    """Make what spares every start of the program CPU time: a tenth of a second here and there, hundreds of times.
+
+    Bytecode is kept there, so that the program is compiled once a run whatever the environment says. And a `pip` that
+    lists nothing: the language host asks it for all packages at each start, to see which plugins the SDKs bring.
+    """
+    pip = folder / "packages" / "pip"
+    pip.mkdir(parents=True)
+    (pip / "__init__.py").touch()
+    (pip / "__main__.py").write_text('print("[]")\n')
+    return folder
 
 
 def collections_in(plane: ControlPlane, namespace: str) -> list[tuple[str, str]]:

@@ -1,0 +1,205 @@
+"""The impact table, which Pods there are: replicas, and what frees every device before a new Pod asks for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.bench import is_ready
+from tests.e2e.impact import deployment, start, templates, volumes
+from tests.e2e.record import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.bench import Bench, Preview
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("impact-topology")]
+ANCHOR = "ConfigMap/rel-topology"
+ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
+PLACED: dict[str, Any] = {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}
+SPLIT = {"prefill": 1, "decode": 2}
+ROLES = ("prefill", "decode", "aggregated")
+
+
+@pytest.fixture(scope="module")
+def live(module_bench_of: Callable[[str], Bench]) -> Bench:
+    return start(module_bench_of("small"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def were(live: Bench) -> set[tuple[str, str]]:
+    """Pod templates at the beginning."""
+    return templates(live)
+
+
+def switch(live: Bench, **modelserver: Any) -> Preview:
+    """Change what frees every device: all Pods are new, the old ones gone before the first new one, volumes as before.
+
+    What its preview said.
+    """
+    before, kept = live.parts(), volumes(live)
+    live.change(modelserver=modelserver)
+    foreseen = live.foresee()
+    assert ANCHOR in foreseen.objects["replace"]
+    with record(live, "v1/pods") as seen:
+        live.up()
+    gone, new = seen.ended("v1/pods", *ROLES), seen.begun("v1/pods", *ROLES)
+    assert len(gone) == sum(len(before[role]) for role in ROLES)
+    assert gone[-1].until < new[0].since, "every device is free before the first new Pod asks for one"
+    assert len(new) == len(live.pods()), "none is made twice"
+    assert all(is_ready(pod) for pod in live.pods())
+    assert kept.items() <= volumes(live).items()
+    return foreseen
+
+
+def nodes_of(live: Bench) -> list[tuple[str, str]]:
+    """Entry and node of every role Pod."""
+    return sorted(
+        (pod["metadata"]["labels"]["serving-stack.dev/entry"], pod["spec"]["nodeName"]) for pod in live.pods()
+    )
+
+
+def scale(live: Bench, role: str, count: int) -> None:
+    """Give a role more or fewer Pods: those that stay are the same, as are all others."""
+    before = live.parts()
+    live.change(modelserver={"replicas": {role: count}})
+    assert live.foresee().objects == {"update": {deployment(role)}}
+    live.up()
+    after = live.parts()
+    assert len(after[role]) == count
+    assert after[role] > before[role] or after[role] < before[role]
+    others = before.by_part.keys() - {role}
+    assert {part: after[part] for part in others} == {part: before[part] for part in others}
+
+
+@pytest.mark.parametrize(
+    ("role", "counts"),
+    [
+        pytest.param("prefill", (2, 1), id="modelserver.replicas.prefill"),
+        pytest.param("decode", (3, 2), id="modelserver.replicas.decode"),
+    ],
+)
+def test_more_and_fewer_replicas_leave_the_pods_that_stay_alone(
+    live: Bench, role: str, counts: tuple[int, int]
+) -> None:
+    for count in counts:
+        scale(live, role, count)
+
+
+@pytest.mark.parametrize(
+    ("role", "other"),
+    [
+        pytest.param("prefill", "decode", id="modelserver.replicas.prefill"),
+        pytest.param("decode", "prefill", id="modelserver.replicas.decode"),
+    ],
+)
+def test_a_role_at_0_loses_its_deployment_and_finds_its_volume_again(live: Bench, role: str, other: str) -> None:
+    before, kept, count = live.parts(), volumes(live), live.blocks["modelserver"]["replicas"][role]
+    cache = f"PersistentVolumeClaim/rel-compile-cache-{role}"
+    live.change(modelserver={"replicas": {role: 0}})
+    foreseen = live.foresee().objects
+    assert foreseen == {"delete": {deployment(role), f"ConfigMap/rel-serve-{role}-*", cache}}
+    live.up()
+    without = live.parts()
+    assert without.by_part == {part: uids for part, uids in before.by_part.items() if part != role}
+    assert volumes(live) == kept
+
+    live.change(modelserver={"replicas": {role: count}})
+    assert live.foresee().objects == {"create": {deployment(role), f"ConfigMap/rel-serve-{role}-*"}, "import": {cache}}
+    live.up()
+    again = live.parts()
+    assert len(again[role]) == count
+    assert again[other] == before[other]
+    assert again["epp"] == before["epp"]
+    assert volumes(live) == kept
+
+
+def placed(live: Bench) -> None:
+    """Into nodePlacement mode, if it is not there."""
+    if not live.blocks["modelserver"].get("nodePlacement"):
+        live.change(modelserver=PLACED)
+        live.up()
+
+
+def split(live: Bench) -> None:
+    """Into replicas mode, if it is not there."""
+    if live.blocks["modelserver"].get("nodePlacement"):
+        live.change(modelserver={"replicas": SPLIT, "nodePlacement": []})
+        live.up()
+
+
+def test_a_mode_switch(live: Bench) -> None:
+    split(live)
+    epp = live.parts()["epp"]
+    assert switch(live, **PLACED).objects == {
+        "replace": {ANCHOR},
+        "create": {f"Deployment/rel-{entry['role']}-{index}" for index, entry in enumerate(ENTRIES)},
+        "delete": {deployment("prefill"), deployment("decode")},
+    }
+    assert nodes_of(live) == [("0", "npu-0"), ("1", "npu-0"), ("2", "npu-1"), ("3", "npu-1")]
+    assert live.parts()["epp"] == epp
+    assert live.preview() == {}
+
+
+def test_an_entry_at_the_end_of_the_placement_touches_no_other(live: Bench) -> None:
+    placed(live)
+    before, entries = live.parts(), live.blocks["modelserver"]["nodePlacement"]
+    last = f"Deployment/rel-decode-{len(entries)}"
+    live.change(modelserver={"nodePlacement": [*entries, {"role": "decode", "node": "npu-0"}]})
+    assert live.foresee().objects == {"create": {last}}
+    live.up()
+    appended = live.parts()
+    assert appended["prefill"] == before["prefill"]
+    assert appended["decode"] > before["decode"]
+
+    live.change(modelserver={"nodePlacement": entries})
+    assert live.foresee().objects == {"delete": {last}}
+    live.up()
+    assert live.parts() == before
+
+
+def test_a_reorder_of_the_placement_is_a_reassignment(live: Bench) -> None:
+    placed(live)
+    generation = live.outputs()["topology"]["generation"]
+    switch(live, nodePlacement=ENTRIES[::-1])
+    assert nodes_of(live) == [("0", "npu-1"), ("1", "npu-1"), ("2", "npu-0"), ("3", "npu-0")]
+    assert live.outputs()["topology"]["generation"] == generation + 1
+    assert live.preview() == {}, "a reorder is told from what runs, and that is as wanted now"
+
+
+def test_a_mode_switch_back(live: Bench, were: set[tuple[str, str]]) -> None:
+    placed(live)
+    switch(live, replicas=SPLIT, nodePlacement=[])
+    assert templates(live) == were
+    assert live.preview() == {}
+
+
+def test_aggregated_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
+    """The endpoint picker restarts as well, before them: its plugins have no prefill and decode to tell apart."""
+    split(live)
+    epp = live.parts()["epp"]
+    foreseen = switch(live, replicas={"prefill": 0, "decode": 0, "aggregated": 2}).objects
+    assert foreseen["replace"] == {ANCHOR}
+    assert foreseen["create"] >= {deployment("aggregated"), "ConfigMap/rel-serve-aggregated-*", "ConfigMap/rel-epp-*"}
+    assert foreseen["delete"] >= {deployment("prefill"), deployment("decode"), "ConfigMap/rel-epp-*"}
+    assert deployment("epp") in foreseen["update"]
+    assert live.parts().counts == {"aggregated": 2, "epp": 1}
+    assert live.parts()["epp"].isdisjoint(epp)
+
+    scale(live, "aggregated", 3)
+    scale(live, "aggregated", 2)
+
+    switch(live, replicas=SPLIT | {"aggregated": 0})
+    assert templates(live) == were
+    assert live.preview() == {}
+
+
+def test_another_model_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
+    split(live)
+    foreseen = switch(live, model="Qwen/Qwen3-1.7B")
+    assert foreseen.objects["replace"] == {ANCHOR, deployment("prefill"), deployment("decode")}
+    switch(live, model=None)
+    assert templates(live) == were
+    assert live.preview() == {}

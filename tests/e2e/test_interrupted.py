@@ -1,0 +1,178 @@
+"""The engine is killed in the middle of a change; `pulumi cancel` and `pulumi up` finish the change, or go back.
+
+When it is killed is drawn by a seed, as a number of things that happened to Pods, so that no clock decides.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections import Counter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.builders import ROOT, merged
+from tests.e2e.bench import EngineError, claim_state, is_ready
+from tests.e2e.processes import end_processes_under
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.bench import Bench
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("interrupted")]
+
+SLOW = {"annotations": {"local.serving-stack.dev/drain-delay": "2s", "local.serving-stack.dev/startup-delay": "1s"}}
+BASE: dict[str, Any] = {
+    "replicas": {"prefill": 2, "decode": 2},
+    "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+    "podOverrides": {"prefill": SLOW, "decode": SLOW},
+}
+ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
+NARROWER = {
+    "requests": [
+        {"name": "npu", "deviceClassName": "npu.rebellions.ai", "selectors": ["device.driver == 'npu.rebellions.ai'"]},
+        {"name": "nic", "deviceClassName": "dranet"},
+    ]
+}
+CHANGES: dict[str, tuple[dict[str, Any], int]] = {
+    "mode switch": ({"modelserver": {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}}, 40),
+    "rolling update": ({"modelserver": {"image": {"tag": "next"}}}, 40),
+    "claim template": ({"devices": {"claimTemplate": NARROWER}}, 40),
+    "role removal": ({"modelserver": {"replicas": {"prefill": 0, "decode": 4}}}, 14),
+    "destroy": ({}, 8),
+}
+"""The change, and how many things happen to Pods in it, about."""
+UNDER_WAY = "an earlier change is still under way"
+LONGEST = 120
+QUICK = {
+    "mode switch": (1, "previous"),
+    "rolling update": (2, "new"),
+    "claim template": (3, "previous"),
+    "role removal": (4, "new"),
+    "destroy": (5, "previous"),
+}
+"""Seed and way on of the one kill a kind that is always tried; the others are for a soak."""
+WAYS = ("new", "previous")
+"""On: with the configuration of the change, which for a destroy means to destroy again, or with the one before."""
+FIRST_OF_SOAK, SOAK = 100, 20
+
+
+def kill_in(bench: Bench, *command: str, after: int) -> bool:
+    """Run the engine and kill it after so many things happened to Pods; whether it had not ended before."""
+    pods = f"/api/v1/namespaces/{bench.namespace}/pods"
+    log = (bench.folder / "killed.log").open("w")
+    engine = subprocess.Popen(
+        bench.command(*command, "--yes", "--skip-preview"),
+        cwd=bench.folder,
+        env=bench.environment,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    there = {pod["metadata"]["uid"] for pod in bench.list("v1/pods")}
+    left = after
+    for what, pod in bench.plane.api.watch(pods, timeout=LONGEST):
+        if engine.poll() is not None:
+            break
+        if what != "ADDED" or pod["metadata"]["uid"] not in there:
+            left -= 1
+        if left <= 0:
+            break
+    engine.send_signal(signal.SIGKILL)
+    log.close()
+    return engine.wait() == -signal.SIGKILL
+
+
+def bring_up(bench: Bench) -> None:
+    """`pulumi up`, once more if it says so."""
+    try:
+        bench.up()
+    except EngineError as error:
+        assert UNDER_WAY in str(error), "an update that does not go through says why and what to do"  # noqa: PT017
+        bench.up()
+
+
+def holders(bench: Bench) -> Counter[tuple[str, str, str]]:
+    """How many claims were given each device."""
+    given: Counter[tuple[str, str, str]] = Counter()
+    for claim in bench.resource_claims():
+        for result in claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", []):
+            given[result["driver"], result["pool"], result["device"]] += 1
+    return given
+
+
+def is_as_planned(bench: Bench) -> None:
+    planned = {w.object.name: w.replicas for w in bench.plan.modelserver.workloads}
+    live = {
+        d["metadata"]["name"]: d["spec"]["replicas"]
+        for d in bench.list("apps/v1/deployments", labelSelector="llm-d.ai/role")
+    }
+    assert live == planned, "none is left over, none is missing"
+    pods = bench.pods()
+    assert len(pods) == sum(planned.values())
+    assert all(is_ready(pod) for pod in pods)
+    assert {claim_state(claim) for claim in bench.resource_claims()} == {"allocated,reserved"}
+    assert max(holders(bench).values()) == 1, "no two Pods hold one device"
+    assert bench.preview() == {}
+
+
+BEFORE: dict[str, Any] = {}
+"""The configuration that every change begins with."""
+
+
+@pytest.fixture(scope="module")
+def live(module_bench_of: Callable[[str], Bench]) -> Bench:
+    """A stack that lives through all interruptions."""
+    bench = module_bench_of("small")
+    bench.write_file(ROOT / "Pulumi.dev.yaml")
+    bench.change(modelserver=BASE)
+    BEFORE.update(bench.blocks)
+    bench.up()
+    return bench
+
+
+def begin(bench: Bench) -> None:
+    """Bring the stack to where every change begins, whatever the test before left."""
+    if bench.blocks != BEFORE or bench.preview():
+        bench.write(**BEFORE)
+        bring_up(bench)
+        is_as_planned(bench)
+
+
+CASES = [
+    *(pytest.param(kind, *QUICK[kind], id=f"{kind}, {QUICK[kind][1]} configuration") for kind in CHANGES),
+    *(
+        pytest.param(kind, seed, way, id=f"{kind}, {way} configuration, seed {seed}", marks=pytest.mark.soak)
+        for seed in range(FIRST_OF_SOAK, FIRST_OF_SOAK + SOAK)
+        for kind in CHANGES
+        for way in WAYS
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "seed", "way"), CASES)
+def test_a_killed_update_is_finished_or_taken_back(live: Bench, kind: str, seed: int, way: str) -> None:
+    bench = live
+    begin(bench)
+    claims = bench.volume_uids()
+    change, things = CHANGES[kind]
+    after = Random(f"{kind}-{seed}-{way}").randint(1, things)  # noqa: S311  # it guards nothing
+
+    bench.write(**merged(BEFORE, change))
+    was_killed = kill_in(bench, "destroy" if kind == "destroy" else "up", after=after)
+    assert was_killed or seed >= FIRST_OF_SOAK, "else nothing was interrupted"
+    bench.run("cancel", "--yes")
+    end_processes_under(bench.folder)
+    if (kind, way) == ("destroy", "new"):
+        bench.destroy()
+        assert bench.objects() == {f"PersistentVolumeClaim/{name}" for name in claims}
+        assert bench.pods() == []
+        bench.up()
+    else:
+        if way == "previous":
+            bench.write(**BEFORE)
+        bring_up(bench)
+    is_as_planned(bench)
+    assert bench.volume_uids() == claims, "the volumes are those from before"
