@@ -1,4 +1,7 @@
-"""The impact table, which Pods there are: replicas, and what frees every device before a new Pod asks for one."""
+"""The impact table, which Pods there are: replicas, and what frees every device before a new Pod asks for one.
+
+Better than the chart throughout: what needs uninstall, wait and install there is one update here.
+"""
 
 from __future__ import annotations
 
