@@ -90,17 +90,18 @@ def main() -> None:
     config = accepted.config
     facts = read_facts(config.context, namespace=config.namespace, release=config.release)
     state = read_state()
-    for unknown in (*facts.unknown, *([f"the engine's state: {state.unknown}"] if state.unknown else ())):
+    for unknown in facts.unknown:
         pulumi.log.warn(f"not known: {unknown}")
+    if state.unknown is not None:
+        pulumi.log.warn(f"not known: the engine's state: {state.unknown}")
     with in_one_line():
         plan = plan_stack(accepted, facts, state)
+        topology = plan.modelserver.topology
         if facts.anchor_is_known:  # else nobody answers
             workloads = [workload.object for workload in plan.modelserver.workloads]
-            topology = plan.modelserver.topology
             owner = topology.owner_reference(facts.anchor.uid) if facts.anchor is not None else None
             plan = weigh_trial(plan, try_workloads(config.context, workloads, owner=owner))
     if plan.refusal is not None and not pulumi.runtime.is_dry_run():
-        topology = plan.modelserver.topology
         if topology.leaving:
             # The engine looked at the cluster before this, so going on afterwards would take what goes for what runs.
             until_change_has_ended(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cluster.connect import ClusterError
+from cluster.connect import NOT_FOUND, ClusterError
 from stack.rollout.devices import asks_for_devices, has_claims, is_leaving, who_holds
 from stack.rollout.pods import is_over
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 REFUSALS = frozenset({400, 401, 403, 404, 410})
 """HTTP statuses that asking again does not change. Others (429, 5xx) are an API server's passing troubles."""
-NOT_FOUND = 404
 REST = 10
 """A look at the whole cluster is not taken again before this many times the time it took."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.connect import Cluster, ClusterError
+from cluster.connect import NOT_FOUND, Cluster, ClusterError
 from stack import labels
 from stack.facts import TrialFacts
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from stack.planned import Manifest, ObjectPlan
 
-BAD_REQUEST, FORBIDDEN, TIMEOUT, CONFLICT, TOO_MANY = 400, 403, 408, 409, 429
-NOT_FOUND, FIRST_SERVER_ERROR = 404, 500
+NO_VERDICT = frozenset({401, NOT_FOUND, 408, 409, 429})
+"""HTTP statuses that say nothing of the object: nobody may ask, nothing to ask, or not just now."""
+FIRST_SERVER_ERROR = 500
 NO_RIGHT = 'cannot patch resource "'
 """What the authorizer says; admission plugins refuse with the same status and other words."""
 NO_DRY_RUN = "does not support dry run"
@@ -58,4 +59,4 @@ def _is_verdict(error: ClusterError) -> bool:
     said = str(error)
     if error.status is None or error.status >= FIRST_SERVER_ERROR or NO_RIGHT in said or NO_DRY_RUN in said:
         return False
-    return error.status not in {401, NOT_FOUND, TIMEOUT, CONFLICT, TOO_MANY}
+    return error.status not in NO_VERDICT

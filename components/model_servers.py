@@ -65,9 +65,8 @@ class ModelServers(pulumi.ComponentResource):
         workloads: list[pulumi.CustomResource] = []
         complete: dict[str, pulumi.Output[pulumi.Resource]] = {}
         for planned in args.plan.workloads:
-            under = [anchor, *([seats[planned.role]] if planned.role in seats else [])]
             after = [seated, *(complete[earlier] for earlier in planned.after)]
-            workload = self._workload(name, planned, under, after, owner)
+            workload = self._workload(name, planned, anchor, seats.get(planned.role), after=after, owner=owner)
             workloads.append(workload)
             complete[planned.object.name] = rolled_out(workload, partial(args.until_rolled_out, planned.object.name))
         self.resources = [*read, anchor, *workloads]
@@ -114,7 +113,9 @@ class ModelServers(pulumi.ComponentResource):
         self,
         name: str,
         workload: WorkloadPlan,
-        under: Sequence[pulumi.Resource],
+        anchor: pulumi.Resource,
+        seat: pulumi.Resource | None,
+        *,
         after: Sequence[pulumi.Input[pulumi.Resource]],
         owner: dict[str, Any],
     ) -> pulumi.CustomResource:
@@ -125,8 +126,8 @@ class ModelServers(pulumi.ComponentResource):
             pulumi.ResourceOptions(
                 parent=self,
                 # The cluster's garbage collection takes all workloads down in parallel when the anchor goes.
-                deleted_with=under[0],
-                replace_with=list(under),
+                deleted_with=anchor,
+                replace_with=[anchor] if seat is None else [anchor, seat],
                 depends_on=list(after),
                 hooks=pulumi.ResourceHookBinding(before_create=[self._devices_free]),
                 custom_timeouts=pulumi.CustomTimeouts(create=timeout, update=timeout, delete=timeout),

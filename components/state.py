@@ -43,19 +43,22 @@ def _state(resources: Mapping[str, Any]) -> StateFacts:
 
 
 def _topologies(resources: Mapping[str, Any]) -> Iterator[HeldTopology]:
-    for resource in resources.values():
-        outputs: Object = resource["outputs"]
-        meta: Object = outputs.get("metadata") or {}
-        found: Object = meta.get("labels") or {}
-        data: Object = outputs.get("data") or {}
-        release = found.get(labels.INSTANCE, "")
-        if resource["type"] == ANCHOR_TYPE and meta.get("name") == names.topology_anchor(release):
+    for meta, carried, outputs in _objects(resources, ANCHOR_TYPE):
+        release = carried.get(labels.INSTANCE, "")
+        if meta.get("name") == names.topology_anchor(release):
+            data: Object = outputs.get("data") or {}
             yield HeldTopology(release=release, namespace=meta.get("namespace", ""), key=data.get("key", ""))
 
 
 def _workloads(resources: Mapping[str, Any]) -> Iterator[str]:
-    for resource in resources.values():
-        meta: Object = resource["outputs"].get("metadata") or {}
-        given: Object = meta.get("labels") or {}
-        if resource["type"] == WORKLOAD_TYPE and labels.ROLE in given:
+    for meta, carried, _ in _objects(resources, WORKLOAD_TYPE):
+        if labels.ROLE in carried:
             yield meta.get("name", "")
+
+
+def _objects(resources: Mapping[str, Any], kind: str) -> Iterator[tuple[Object, Object, Object]]:
+    """Metadata, labels and outputs of every object of a type."""
+    for resource in resources.values():
+        if resource["type"] == kind:
+            meta: Object = resource["outputs"].get("metadata") or {}
+            yield meta, meta.get("labels") or {}, resource["outputs"]
