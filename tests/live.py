@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+from stack.planned import RollOutPlan
 from tests.builders import merged
 
 Object = dict[str, Any]
 WHEN = "2026-01-01T00:00:00Z"
 LEAVING: Object = {"metadata": {"deletionTimestamp": WHEN, "deletionGracePeriodSeconds": 900}}
+
+
+def roll_out(**over: Any) -> RollOutPlan:
+    """The plan of `deployment()`: two decode Pods, unless told otherwise."""
+    planned: Object = {
+        "name": "rel-decode",
+        "part": "decode",
+        "selector": {"app": "rel-decode"},
+        "pods": 2,
+        "ready": 2,
+        "awaits_leave": True,
+        "is_owned": True,
+        "timeout_seconds": 1000,
+        "patience_seconds": 300,
+    }
+    return RollOutPlan(**(planned | over))
+
+
+def roll_out_of_epp(**over: Any) -> RollOutPlan:
+    """The same of an endpoint picker: one Pod, and the old one may stay."""
+    epp: Object = {"name": "rel-epp", "part": "epp", "selector": {"app": "rel-epp"}, "pods": 1, "ready": 1}
+    return roll_out(**(epp | {"awaits_leave": False, "is_owned": False} | over))
 
 
 def deployment(name: str = "rel-decode", *, generation: int = 1, replicas: int = 2, **over: Any) -> Object:

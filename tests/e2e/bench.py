@@ -31,6 +31,9 @@ PROVIDER = "4.25.0"
 STACK = "test"
 MODEL_STORE = "model-store"
 CLEAR_SECONDS = 120
+ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
+PLACED: dict[str, Any] = {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}
+"""Block `modelserver` with one Pod of each role on each node of inventory `small`."""
 THRIFT = {
     # An operation lasts seconds: collecting garbage costs more of them than the memory is worth.
     "GOGC": "off",
@@ -294,6 +297,10 @@ class Bench:
             said = _diagnostics(json.loads(done.stdout)) if done.stdout else ""
             raise EngineError(auto.CommandResult(said, done.stderr, done.returncode))
         return read_preview(done.stdout, self.namespace)
+
+    def export_state(self) -> dict[str, Any]:
+        """The state as the engine keeps it."""
+        return json.loads(self.run("stack", "export"))
 
     def outputs(self) -> dict[str, Any]:
         """The stack's outputs."""

@@ -63,8 +63,8 @@ def refusals(bench: Bench) -> list[str]:
 
 def in_the_state(bench: Bench) -> set[str]:
     """Names of the claims that the engine holds."""
-    state: Any = bench.stack.export_stack().deployment
-    claims = [r for r in state["resources"] if r["type"] == "kubernetes:core/v1:PersistentVolumeClaim"]
+    resources = bench.export_state()["deployment"]["resources"]
+    claims = [r for r in resources if r["type"] == "kubernetes:core/v1:PersistentVolumeClaim"]
     return {claim["inputs"]["metadata"]["name"] for claim in claims}
 
 

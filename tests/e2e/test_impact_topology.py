@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.bench import is_ready
+from tests.e2e.bench import ENTRIES, PLACED, is_ready
 from tests.e2e.impact import deployment, start, templates, volumes
 from tests.e2e.record import record
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("impact-topology")]
 ANCHOR = "ConfigMap/rel-topology"
-ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
-PLACED: dict[str, Any] = {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}
 SPLIT = {"prefill": 1, "decode": 2}
 ROLES = ("prefill", "decode", "aggregated")
 

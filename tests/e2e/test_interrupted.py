@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import ROOT, merged
-from tests.e2e.bench import EngineError, claim_state, is_ready
+from tests.e2e.bench import PLACED, EngineError, claim_state, is_ready
 from tests.e2e.processes import end_processes_under
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ BASE: dict[str, Any] = {
     "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
     "podOverrides": {"prefill": SLOW, "decode": SLOW},
 }
-ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
 NARROWER = {
     "requests": [
         {"name": "npu", "deviceClassName": "npu.rebellions.ai", "selectors": ["device.driver == 'npu.rebellions.ai'"]},
@@ -38,7 +37,7 @@ NARROWER = {
     ]
 }
 CHANGES: dict[str, tuple[dict[str, Any], int]] = {
-    "mode switch": ({"modelserver": {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}}, 40),
+    "mode switch": ({"modelserver": PLACED}, 40),
     "rolling update": ({"modelserver": {"image": {"tag": "next"}}}, 40),
     "claim template": ({"devices": {"claimTemplate": NARROWER}}, 40),
     "role removal": ({"modelserver": {"replicas": {"prefill": 0, "decode": 4}}}, 14),

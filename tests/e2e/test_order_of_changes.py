@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.builders import ROOT
-from tests.e2e.bench import is_ready, without_traceback
+from tests.e2e.bench import ENTRIES, PLACED, is_ready, without_traceback
 from tests.e2e.witness import part_of, uid, witness
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ schedulingProfiles:
   - pluginRef: decode-filter
   - pluginRef: max-score-picker
 """
-ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
 
 
 def uids(bench: Bench, selector: str = "llm-d.ai/role") -> set[str]:
@@ -68,6 +67,12 @@ def fill(bench: Bench) -> None:
     bench.add_what_an_operator_has()
     bench.up()
     assert len(uids(bench)) == 2 * TAKES
+
+
+def place(bench: Bench, overrides: dict[str, Any]) -> None:
+    """Write stack dev with an entry of each role on each node, all Pods with the same overrides."""
+    bench.write_file(ROOT / "Pulumi.dev.yaml")
+    bench.change(modelserver={**PLACED, "podOverrides": {"prefill": overrides, "decode": overrides}})
 
 
 def test_a_role_set_to_0_on_a_full_cluster_gives_its_devices_to_the_role_that_grows_in_one_update(
@@ -99,14 +104,7 @@ def test_a_role_set_to_0_on_a_full_cluster_gives_its_devices_to_the_role_that_gr
 
 def test_entries_that_run_are_changed_one_of_a_role_after_the_other(bench_of: Callable[[str], Bench]) -> None:
     bench = bench_of("small")
-    bench.write_file(ROOT / "Pulumi.dev.yaml")
-    bench.change(
-        modelserver={
-            "replicas": {"prefill": 0, "decode": 0},
-            "nodePlacement": ENTRIES,
-            "podOverrides": {"prefill": START, "decode": START},
-        }
-    )
+    place(bench, START)
     with witness(bench) as seen:
         bench.up()
     made = seen.last(lambda what, pod: what == "ADDED" and part_of(pod) != "epp")
@@ -126,14 +124,7 @@ def test_entries_that_run_are_changed_one_of_a_role_after_the_other(bench_of: Ca
 def test_another_node_for_one_entry_takes_all_pods_down_side_by_side(bench_of: Callable[[str], Bench]) -> None:
     """One after the other the outage would be the sum of the drains."""
     bench = bench_of("small")
-    bench.write_file(ROOT / "Pulumi.dev.yaml")
-    bench.change(
-        modelserver={
-            "replicas": {"prefill": 0, "decode": 0},
-            "nodePlacement": ENTRIES,
-            "podOverrides": {"prefill": DRAIN, "decode": DRAIN},
-        }
-    )
+    place(bench, DRAIN)
     bench.up()
     old, claims = uids(bench), bench.volume_uids()
 
@@ -243,13 +234,7 @@ def test_what_would_not_be_a_change_of_this_stack_is_refused_before_anything_is_
         ),
         ({"cluster": {"identifier": "b"}}, ["cluster.identifier = b: this stack is live in cluster test"]),
         (
-            {
-                "modelserver": {
-                    "replicas": {"prefill": 0, "decode": 0},
-                    "nodePlacement": ENTRIES,
-                    "podOverrides": {"decode": {"affinity": UNHEARD_OF}},
-                }
-            },
+            {"modelserver": {**PLACED, "podOverrides": {"decode": {"affinity": UNHEARD_OF}}}},
             [
                 "Deployment rel-decode-1",
                 "Deployment rel-decode-3",

@@ -15,7 +15,7 @@ import yaml
 from local.control_plane import running_plane
 from local.inventory import load_inventory
 from tests.builders import ROOT
-from tests.e2e.bench import is_ready, without_traceback
+from tests.e2e.bench import PLACED, is_ready, without_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tests.e2e.bench import Bench
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
-ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +44,6 @@ def uids(bench: Bench) -> dict[str, set[str]]:
     return {"pods": {pod["metadata"]["uid"] for pod in pods}, "volumes": set(bench.volume_uids().values())}
 
 
-def export_state(bench: Bench) -> dict[str, Any]:
-    return json.loads(bench.run("stack", "export"))
-
-
 def import_state(bench: Bench, state: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     file.write_text(json.dumps(state))
@@ -56,13 +51,12 @@ def import_state(bench: Bench, state: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_an_emptied_state_finds_every_object_again(live: Bench, tmp_path: Path) -> None:
-    before, state = uids(live), export_state(live)
+    before, state = uids(live), live.export_state()
     state["deployment"]["resources"] = []
     import_state(live, state, tmp_path)
 
-    place = {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}
     good = live.blocks
-    live.change(modelserver=place)
+    live.change(modelserver=PLACED)
     said = live.refuse()
     assert "rel-topology" in said
     assert "put back the configuration that runs and run `pulumi up`" in said
@@ -76,8 +70,8 @@ def test_an_emptied_state_finds_every_object_again(live: Bench, tmp_path: Path) 
 
 
 def test_an_old_state_from_before_a_mode_switch_changes_nothing(live: Bench, tmp_path: Path) -> None:
-    old, good = export_state(live), live.blocks
-    live.change(modelserver={"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES})
+    old, good = live.export_state(), live.blocks
+    live.change(modelserver=PLACED)
     live.up()
     before = uids(live)
 
@@ -123,7 +117,7 @@ def test_a_token_that_rotates_is_not_in_the_state(live: Bench, tmp_path: Path) -
             live.up()
             assert uids(live) == before
         api.delete(account)  # with it every token of it is worth nothing
-    assert not any(token in json.dumps(export_state(live)) for token in tokens)
+    assert not any(token in json.dumps(live.export_state()) for token in tokens)
     api.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{binding}")
 
 

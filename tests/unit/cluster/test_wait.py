@@ -11,7 +11,6 @@ import pytest
 
 from cluster.wait import WaitError, Waits, until_change_has_ended
 from stack import labels
-from stack.planned import RollOutPlan
 from tests import live
 from tests.builders import EMPTY_CLUSTER, merged, plan
 from tests.live import pod, running, waiting, with_claim, without_node
@@ -30,20 +29,10 @@ LEAVING = live.LEAVING["metadata"]
 PLAN = plan(EMPTY_CLUSTER, modelserver={"replicas": {"prefill": 1, "decode": 2}})
 KEY = PLAN.modelserver.topology.key
 TOPOLOGY = "serving-stack.dev/topology"
-DECODE = RollOutPlan(
-    name="rel-decode",
-    part="decode",
-    selector={"app.kubernetes.io/instance": "rel", "app.kubernetes.io/component": "decode"},
-    pods=2,
-    ready=2,
-    awaits_leave=True,
-    is_owned=True,
-    timeout_seconds=1000,
-    patience_seconds=30,
+DECODE = live.roll_out(
+    selector={"app.kubernetes.io/instance": "rel", "app.kubernetes.io/component": "decode"}, patience_seconds=30
 )
-EPP = dataclasses.replace(
-    DECODE, name="rel-epp", part="epp", selector={"epp": "rel"}, pods=1, ready=1, awaits_leave=False, is_owned=False
-)
+EPP = live.roll_out_of_epp(selector={"epp": "rel"}, patience_seconds=30)
 
 
 @dataclass

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stack.planned import RollOutPlan
 from stack.rollout.patience import Case, Patience
 from stack.rollout.pods import Kind, Trouble
 from stack.rollout.progress import RollOut
@@ -16,17 +15,7 @@ from tests import live
 from tests.live import deployment, pod, running, waiting, without_node
 
 Pods = list[dict[str, Any]]
-PLAN = RollOutPlan(
-    name="rel-decode",
-    part="decode",
-    selector={"app": "rel-decode"},
-    pods=2,
-    ready=2,
-    awaits_leave=True,
-    is_owned=True,
-    timeout_seconds=10_000,
-    patience_seconds=30,
-)
+PLAN = live.roll_out(timeout_seconds=10_000, patience_seconds=30)
 CRASHES = waiting("a", "CrashLoopBackOff", restartCount=2)
 NO_IMAGE = waiting("a", "ImagePullBackOff", "denied")
 NO_SECRET = waiting("a", "CreateContainerConfigError", "not found")

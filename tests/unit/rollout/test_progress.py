@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stack.planned import RollOutPlan
 from stack.rollout.progress import RollOut, newest_by_age, newest_by_count, newest_by_revision
 from tests import live
 from tests.live import deployment, pod, replica_set
 
-ROLE = RollOutPlan(
-    name="rel-decode",
-    part="decode",
-    selector={"app": "rel-decode"},
-    pods=2,
-    ready=2,
-    awaits_leave=True,
-    is_owned=True,
-    timeout_seconds=1000,
-    patience_seconds=300,
-)
-EPP = RollOutPlan(
-    name="rel-epp",
-    part="epp",
-    selector={"app": "rel-epp"},
-    pods=1,
-    ready=1,
-    awaits_leave=False,
-    is_owned=False,
-    timeout_seconds=1000,
-    patience_seconds=300,
-)
+if TYPE_CHECKING:
+    from stack.planned import RollOutPlan
+
+ROLE = live.roll_out()
+EPP = live.roll_out_of_epp()
 ELECTING_EPP = dataclasses.replace(EPP, pods=3)
 TWO = [pod("a"), pod("b")]
 OLD = pod("old", "old")

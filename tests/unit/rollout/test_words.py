@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stack.planned import RollOutPlan
 from stack.rollout.departures import Overstay
 from stack.rollout.ending import Ending
 from stack.rollout.patience import Case, Patience
@@ -27,17 +26,10 @@ from stack.rollout.words import (
 from tests import live
 from tests.live import deployment, pod, running, waiting, without_node
 
-PLAN = RollOutPlan(
-    name="rel-decode",
-    part="decode",
-    selector={"app": "rel-decode"},
-    pods=2,
-    ready=2,
-    awaits_leave=True,
-    is_owned=True,
-    timeout_seconds=1000,
-    patience_seconds=300,
-)
+if TYPE_CHECKING:
+    from stack.planned import RollOutPlan
+
+PLAN = live.roll_out()
 EPP = dataclasses.replace(PLAN, name="rel-epp", part="epp")
 
 
