@@ -18,6 +18,7 @@ from local.api import ApiError, Object
 from local.engine import engine_environment
 from local.waiting import wait_until
 from tests.builders import ROOT, merged, plan_file
+from tests.e2e.processes import end_processes_under
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,12 @@ PROGRAM = ("__main__.py", "stack", "cluster", "components")
 PROVIDER = "4.25.0"
 STACK = "test"
 MODEL_STORE = "model-store"
+SECRETS = ("llm-d-hf-token", "registry-pull")
+"""What examples and defaults refer to; in this cluster nobody looks inside."""
 CLEAR_SECONDS = 120
+LONGEST_SECONDS = 480
+"""More than any operation of the engine takes here, and less than a test may: what hangs is told with its reason."""
+LAST_EVENTS = 30
 ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
 PLACED: dict[str, Any] = {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}
 """Block `modelserver` with one Pod of each role on each node of inventory `small`."""
@@ -161,6 +167,10 @@ class Bench:
             plane=plane, folder=folder, namespace=namespace, environment=environment, engine=toolbox.path("pulumi")
         )
         plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        for secret in SECRETS:
+            plane.api.create(
+                {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": namespace}}
+            )
         return bench
 
     # -- the stack file ---------------------------------------------------------------------------------------------
@@ -314,15 +324,44 @@ class Bench:
         return done.stdout
 
     def _call(self, command: list[str], *, errors: int = subprocess.STDOUT) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            check=False,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
+        """Run a command to its end.
+
+        Raises:
+            AssertionError: it does not end, with what it said and how things are in the cluster.
+        """
+        try:
+            return subprocess.run(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                check=False,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=LONGEST_SECONDS,
+            )
+        except subprocess.TimeoutExpired as expired:
+            plight = self._plight()
+            end_processes_under(self.folder)
+            said = (expired.output or b"").decode(errors="replace")
+            raise AssertionError(f"{command[1]} does not end. It said:\n{said}\nIn the cluster:\n{plight}") from None
+
+    def _plight(self) -> str:
+        """How workloads and Pods are, for whoever has to find out why they are not as awaited."""
+        about: list[str] = []
+        for collection in ("v1/configmaps", "apps/v1/deployments", "apps/v1/replicasets", "v1/pods"):
+            for item in self.list(collection):
+                meta: dict[str, Any] = item["metadata"]
+                told = {key: meta[key] for key in ("uid", "deletionTimestamp", "finalizers") if key in meta}
+                owners = [owner["uid"] for owner in meta.get("ownerReferences", ())]
+                status = json.dumps(item.get("status"))
+                about.append(f"{collection} {meta['name']} {told} owned by {owners}: {status}")
+        about += (f"event {event['regarding'].get('name')}: {event.get('note')}" for event in self._last_events())
+        return "\n".join(about)
+
+    def _last_events(self) -> list[Object]:
+        events = self.plane.api.list(self.path("events.k8s.io/v1/events"))
+        return sorted(events, key=lambda event: event["metadata"]["creationTimestamp"])[-LAST_EVENTS:]
 
     def clear(self) -> None:
         """Leave the plane to the next test: everything of this one lies in its namespace, the state in its folder."""
