@@ -122,7 +122,7 @@ def main() -> None:
         config.release,
         ServingStackArgs(
             plan=plan,
-            until_devices_are_free=in_one_line()(waits.until_devices_are_free),
+            until_may_be_made=in_one_line()(waits.until_may_be_made),
             until_rolled_out=in_one_line()(waits.until_rolled_out),
         ),
         pulumi.ResourceOptions(providers=[provider]),

@@ -102,11 +102,17 @@ class Waits:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
-    def until_devices_are_free(self) -> None:
-        """Return when no Pod of this release carries another topology key.
+    def until_may_be_made(self, owner_uid: str) -> None:
+        """Return when no Pod of this release carries another topology key, and the anchor is there that is to own.
+
+        Garbage collection deletes at once what names an owner that is gone, and the provider would wait to the end of
+        its time for an object that it never gets to see.
+
+        Args:
+            owner_uid: uid of the topology anchor in the workload's owner reference.
 
         Raises:
-            WaitError: such Pods stayed longer than the longest leave.
+            WaitError: such Pods stayed longer than the longest leave, or that anchor is not there any more.
         """
         topology = self.plan.modelserver.topology
         selector = f"{labels.INSTANCE}={self.plan.release},{labels.TOPOLOGY},{labels.TOPOLOGY}!={topology.key}"
@@ -120,7 +126,8 @@ class Waits:
                 seconds=topology.leave_seconds,
             )
             if not left:
-                return
+                anchor = self._ask(lambda: self._anchor(cluster))
+                return refuse_orphan(self.plan.modelserver.topology.anchor.name, anchor, owner_uid)
             staying = self._that_stay(cluster, left)
         leaving = next((pod for pod in left if "deletionTimestamp" in pod["metadata"]), None)
         advice = (
@@ -151,16 +158,10 @@ class Waits:
         plan = self.plan.roll_outs[name]
         namespace = self.plan.namespace
         with _connect(self.context) as cluster:
-            looks = self._looks()
             # Once: the anchor under which this update made or changed the workload.
-            anchor = looks.until(
-                lambda: self._anchor(cluster) if plan.is_owned else None,
-                is_done=lambda _: True,
-                describe=str,
-                seconds=plan.timeout_seconds,
-            )
+            anchor = self._ask(lambda: self._anchor(cluster)) if plan.is_owned else None
             watch = _Watch(cluster, namespace, plan, anchor, self.clock)
-            last = looks.until(
+            last = self._looks().until(
                 watch.look,
                 is_done=lambda seen: seen.is_done,
                 describe=lambda seen: f"{name}: {words.progress(seen.state, seen.cases)}",
@@ -179,6 +180,11 @@ class Waits:
 
     def _looks(self) -> _Looks:
         return _Looks(report=self.report, poll_seconds=self.poll_seconds, clock=self.clock, sleep=self.sleep)
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """One answer, for which a busy API server is waited for."""
+        seconds = self.plan.modelserver.topology.leave_seconds
+        return self._looks().until(question, is_done=lambda _: True, describe=str, seconds=seconds)
 
     def _anchor(self, cluster: Cluster) -> Object | None:
         return cluster.find(
@@ -335,6 +341,26 @@ def refuse_leftover(name: str, deployment: Object | None, anchor: Object | None)
     else:
         return deployment
     raise WaitError(f"{name} {why}, so what it has now does not last. Run `pulumi up` again.")
+
+
+def refuse_orphan(name: str, anchor: Object | None, owner_uid: str) -> None:
+    """Let nothing be made for a topology anchor that has gone, or goes, since the engine looked at it.
+
+    Args:
+        name: of the anchor.
+        anchor: as it is now, None when it is not there.
+        owner_uid: uid of the anchor that the engine knows.
+
+    Raises:
+        WaitError: that is another one, or none.
+    """
+    if anchor is None or "deletionTimestamp" in anchor["metadata"]:
+        why = "was deleted"
+    elif anchor["metadata"]["uid"] != owner_uid:
+        why = "was made anew"
+    else:
+        return
+    raise WaitError(f"the topology anchor {name} {why} while this update began. Run `pulumi up` again.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,13 +30,14 @@ class ModelServersArgs:
         before: everything else of the stack. On destroy it goes after the anchor, so that draining Pods can still be
             reached; in an update no Pod is touched before the EPP that is to find it serves, and an object that fails
             does so while everything still runs.
-        until_devices_are_free: before a workload is created: until no Pod of another topology holds a device.
+        until_may_be_made: before a workload is created, with the uid of the anchor that will own it: until no Pod of
+            another topology holds a device.
         until_rolled_out: after a workload is as planned, by its name in the cluster: until every Pod is new and Ready.
     """
 
     plan: ModelServerPlan
     before: Sequence[pulumi.Input[pulumi.Resource]]
-    until_devices_are_free: Callable[[], None]
+    until_may_be_made: Callable[[str], None]
     until_rolled_out: Callable[[str], None]
 
 
@@ -49,7 +50,7 @@ class ModelServers(pulumi.ComponentResource):
         super().__init__("servingstack:serving:ModelServers", name, None, opts)
         # The engine keeps the names of hooks in the state, so they are as permanent as a logical name.
         self._devices_free = pulumi.ResourceHook(
-            f"{name}-devices-free", lambda _: beside_the_program(args.until_devices_are_free)
+            f"{name}-devices-free", lambda hook: beside_the_program(partial(args.until_may_be_made, _owner_uid(hook)))
         )
         child = pulumi.ResourceOptions(parent=self)
         read = [declare(scoped(name, planned), planned, child) for planned in args.plan.objects]
@@ -134,6 +135,12 @@ class ModelServers(pulumi.ComponentResource):
             ),
             owners=[owner],
         )
+
+
+def _owner_uid(hook: pulumi.ResourceHookArgs) -> str:
+    """Uid of the anchor, out of the workload that is about to be made."""
+    inputs: Any = hook.new_inputs  # there are some before a creation
+    return inputs["metadata"]["ownerReferences"][0]["uid"]
 
 
 def _uid(metadata: Any) -> str:

@@ -25,7 +25,7 @@ class ServingStackArgs:
     """The plan, and the waits around a roll-out (see `ModelServersArgs`)."""
 
     plan: StackPlan
-    until_devices_are_free: Callable[[], None]
+    until_may_be_made: Callable[[str], None]
     until_rolled_out: Callable[[str], None]
 
 
@@ -57,7 +57,7 @@ class ServingStack(pulumi.ComponentResource):
                     *gateway.resources,
                     *monitoring.resources,
                 ],
-                until_devices_are_free=args.until_devices_are_free,
+                until_may_be_made=args.until_may_be_made,
                 until_rolled_out=args.until_rolled_out,
             ),
             child,

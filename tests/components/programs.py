@@ -54,7 +54,7 @@ def whole_stack(
     planned: StackPlan,
     *,
     name: str | None = None,
-    until_devices_are_free: Callable[[], None] = lambda: None,
+    until_may_be_made: Callable[[str], None] = lambda _: None,
     until_rolled_out: Callable[[str], None] = lambda _: None,
     opts: pulumi.ResourceOptions | None = None,
 ) -> Callable[[], ServingStack]:
@@ -63,9 +63,7 @@ def whole_stack(
     def program() -> ServingStack:
         return ServingStack(
             name or planned.release,
-            ServingStackArgs(
-                plan=planned, until_devices_are_free=until_devices_are_free, until_rolled_out=until_rolled_out
-            ),
+            ServingStackArgs(plan=planned, until_may_be_made=until_may_be_made, until_rolled_out=until_rolled_out),
             opts,
         )
 

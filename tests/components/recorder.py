@@ -224,7 +224,7 @@ class RecordingMonitor(MockMonitor):
         """A failing hook shuts the monitor, and the program is told that it is gone, not why."""
         for name in names if self.recorder.runs_hooks else ():
             callback = self.recorder.callbacks[name]
-            asked = ResourceHookRequest(name=request.name, type=request.type)
+            asked = ResourceHookRequest(name=request.name, type=request.type, new_inputs=request.object)
             with grpc.insecure_channel(callback.target) as channel:
                 callbacks: Any = CallbacksStub(channel)
                 answer = callbacks.Invoke(

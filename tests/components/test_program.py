@@ -646,12 +646,12 @@ def test_a_wait_that_fails_is_told_as_it_is(
 def test_a_wait_for_devices_that_fails_reaches_the_engine_as_it_is(
     run: Callable[..., Recorder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Waits) -> None:
+    def fail(*_: object) -> None:
         raise WaitError("rel-prefill-x of the earlier topology did not leave")
 
     def pass_by(_: Waits, name: str) -> None: ...
 
-    monkeypatch.setattr(Waits, "until_devices_are_free", fail)
+    monkeypatch.setattr(Waits, "until_may_be_made", fail)
     monkeypatch.setattr(Waits, "until_rolled_out", pass_by)
     recorder = Recorder(runs_hooks=True)
     with pytest.raises(pulumi.RunError):

@@ -53,16 +53,20 @@ def test_devices_are_awaited_before_a_workload_is_made(declare: Stage, role: str
     """Each alone, so that it is its own wait that is seen."""
     recorder = Recorder(runs_hooks=True)
     was_made: list[bool] = []
+    owners: list[str] = []
 
-    def until_devices_are_free() -> None:
+    def until_may_be_made(owner_uid: str) -> None:
         was_made.append(("Deployment", f"rel-{role}") in recorder.made)
+        owners.append(owner_uid)
 
     servers = ROLES.modelserver
     alone = dataclasses.replace(servers, workloads=tuple(w for w in servers.workloads if w.role == role))
     planned = dataclasses.replace(ROLES, modelserver=alone)
-    declare(whole_stack(planned, until_devices_are_free=until_devices_are_free), recorder=recorder)
+    declare(whole_stack(planned, until_may_be_made=until_may_be_made), recorder=recorder)
     assert was_made == [False]
     assert ("Deployment", f"rel-{role}") in recorder.made
+    workload = recorder.named(f"rel-{role}", "Deployment")
+    assert owners == [workload.inputs["metadata"]["ownerReferences"][0]["uid"]]
 
 
 # --- what comes after what --------------------------------------------------------------------------------------------
@@ -235,12 +239,12 @@ def test_a_failing_roll_out_does_not_wait_for_the_others(declare: Stage) -> None
 
 
 def test_what_a_failing_hook_says_reaches_the_engine_as_one_line(declare: Stage) -> None:
-    def until_devices_are_free() -> None:
+    def until_may_be_made(_: str) -> None:
         raise pulumi.RunError("rel-prefill-x of the earlier topology did not leave")
 
     recorder = Recorder(runs_hooks=True)
     with pytest.raises(pulumi.RunError):  # and no other exception, for which the SDK would print a traceback
-        declare(whole_stack(ROLES, until_devices_are_free=until_devices_are_free), recorder=recorder)
+        declare(whole_stack(ROLES, until_may_be_made=until_may_be_made), recorder=recorder)
     assert set(recorder.hook_errors) == {"rel-prefill-x of the earlier topology did not leave"}
 
 

@@ -47,6 +47,7 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
 ANNOUNCED = (
     "an earlier change is still under way",
     "is not there any more: somebody deleted it. Run `pulumi up` again",
+    "while this update began. Run `pulumi up` again",
 )
 """What asks for one more update: what was begun goes on, or ended between the engine's look at the cluster and ours."""
 LONGEST = 120

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from local.waiting import wait_until
 from tests.builders import ROOT
-from tests.e2e.bench import ENTRIES, PLACED, is_ready, without_traceback
+from tests.e2e.bench import ENTRIES, PLACED, EngineError, is_ready, without_traceback
+from tests.e2e.record import record
 from tests.e2e.witness import part_of, uid, witness
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 TAKES = 2
 """Pods that a role of the full cluster has: four of them take every device of the inventory."""
+LEAVE_SECONDS = 60
 DRAIN = {"annotations": {"local.serving-stack.dev/drain-delay": "2s"}}
 LONG_DRAIN = {"annotations": {"local.serving-stack.dev/drain-delay": "12s"}}
 START = {"annotations": {"local.serving-stack.dev/startup-delay": "1s"}}
@@ -251,6 +254,24 @@ def test_what_would_not_be_a_change_of_this_stack_is_refused_before_anything_is_
         bench.write(**good)
     assert uids(bench) == before
     assert bench.preview() == {}
+
+
+def test_nothing_is_made_for_an_anchor_that_went_since_the_engine_looked(bench_of: Callable[[str], Bench]) -> None:
+    """As when an earlier change ends between the two looks: what is made then is deleted at once, owned by nobody."""
+    bench = bench_of("small")
+    bench.write_file(ROOT / "Pulumi.dev.yaml")
+    bench.change(modelserver={"replicas": {"prefill": 1, "decode": 0}})
+    bench.up()
+    bench.plane.api.delete(f"{bench.path('v1/configmaps')}/rel-topology", propagation="Foreground")
+    wait_until(lambda: not deployments(bench), timeout=LEAVE_SECONDS, what="the workloads to go")
+    bench.change(modelserver={"replicas": {"prefill": 1, "decode": 1}})
+    with record(bench, "apps/v1/deployments") as seen, pytest.raises(EngineError) as failed:
+        bench.run("up", "--yes", "--skip-preview", "--refresh=false")
+    assert "Run `pulumi up` again" in str(failed.value)
+    assert seen.begun("apps/v1/deployments") == []
+
+    bench.up()
+    assert bench.parts().counts == {"prefill": 1, "decode": 1, "epp": 1}
 
 
 def test_an_anchor_deleted_by_hand_takes_the_servers_down_and_one_update_brings_all_back(

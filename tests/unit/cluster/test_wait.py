@@ -89,8 +89,9 @@ GAVE_UP: dict[str, Any] = {"conditions": [{"type": "Progressing", "status": "Fal
 
 def test_devices_are_free_when_no_pod_of_another_topology_is_left(api: StandIn) -> None:
     api.tell(PODS, ok(pod("old-2"), pod("old-1")), ok(pod("old-1")), ok())
+    api.tell(ANCHOR, anchor())
     said: list[str] = []
-    waits(said).until_devices_are_free()
+    waits(said).until_may_be_made("u1")
     assert said == [
         "waiting for devices: old-1, old-2 of the earlier topology still there",
         "waiting for devices: old-1 of the earlier topology still there",
@@ -102,7 +103,36 @@ def test_devices_are_free_when_no_pod_of_another_topology_is_left(api: StandIn) 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 def test_a_pod_that_is_over_holds_no_devices(api: StandIn, phase: str) -> None:
     api.tell(PODS, ok(pod("evicted", phase=phase)))
-    waits([]).until_devices_are_free()
+    api.tell(ANCHOR, anchor())
+    waits([]).until_may_be_made("u1")
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (NOT_THERE, "was deleted"),
+        (anchor(deletionTimestamp="2026-01-01T00:00:00Z"), "was deleted"),
+        (anchor(uid="u2"), "was made anew"),
+    ],
+)
+def test_nothing_is_made_for_an_anchor_that_went_since_the_engine_looked(
+    api: StandIn, found: tuple[int, Any], why: str
+) -> None:
+    """Garbage collection would delete it at once, and the provider wait for it all the same."""
+    api.tell(PODS, ok())
+    api.tell(ANCHOR, found)
+    with pytest.raises(WaitError) as caught:
+        waits([]).until_may_be_made("u1")
+    assert str(caught.value) == (
+        f"the topology anchor rel-topology {why} while this update began. Run `pulumi up` again."
+    )
+
+
+def test_a_busy_api_server_is_asked_for_the_anchor_again(api: StandIn) -> None:
+    api.tell(PODS, ok())
+    api.tell(ANCHOR, BUSY, BUSY, anchor())
+    waits([]).until_may_be_made("u1")
+    assert api.times_asked(ANCHOR) > 1
 
 
 def of_topology(key: str, **over: Any) -> dict[str, Any]:
@@ -123,7 +153,7 @@ def test_pods_that_stay_are_named_when_time_is_out(api: StandIn, sentence: str, 
     api.tell(PODS, ok(*(pod(f"old-{i}") for i in range(5))))
     api.tell(DEPLOYMENTS, deployments)
     with pytest.raises(WaitError) as caught:
-        waits([], 7).until_devices_are_free()
+        waits([], 7).until_may_be_made("u1")
     assert str(caught.value) == (
         "old-0, old-1, old-2 and 2 more of the earlier topology did not leave within 7 s. "
         "Look at `kubectl -n ns describe pod old-0`. Then run `pulumi up` again."
@@ -136,7 +166,7 @@ def test_pods_of_a_deployment_that_nobody_takes_down_tell_of_a_lost_state(api: S
     with pytest.raises(
         WaitError, match=r"Deployment rel-decode is not going to leave: .* state .*then change it"
     ) as caught:
-        waits([], 7).until_devices_are_free()
+        waits([], 7).until_may_be_made("u1")
     assert "Put the configuration that runs back and run `pulumi up`" in str(caught.value)
 
 
@@ -144,7 +174,7 @@ def test_a_pod_that_does_not_leave_is_told_with_how_to_be_rid_of_it(api: StandIn
     api.tell(PODS, ok(pod("old-0"), merged(pod("old-1", spec={"nodeName": "n1"}), live.LEAVING)))
     api.tell(DEPLOYMENTS, ok())
     with pytest.raises(WaitError, match=r"delete node n1.*-n ns delete pod old-1 --force --grace-period=0`\. Then run"):
-        waits([], 7).until_devices_are_free()
+        waits([], 7).until_may_be_made("u1")
 
 
 # --- roll-outs --------------------------------------------------------------------------------------------------------
@@ -782,14 +812,14 @@ def test_a_passing_trouble_does_not_end_a_wait(up: StandIn, path: str, good: tup
 def test_trouble_that_does_not_pass_ends_it_when_time_is_out(up: StandIn, status: int) -> None:
     up.tell(PODS, (status, {"kind": "Status"}))
     with pytest.raises(WaitError, match=f"can't be asked: .*{status}.*Run `pulumi up` again"):
-        waits([], 0).until_devices_are_free()
+        waits([], 0).until_may_be_made("u1")
 
 
 @pytest.mark.parametrize("status", REFUSALS)
 def test_a_refusal_ends_a_wait_at_once(up: StandIn, status: int) -> None:
     up.tell(PODS, (status, {"kind": "Status"}), ok())
     with pytest.raises(WaitError, match=f"can't be asked: {status} "):
-        waits([]).until_devices_are_free()
+        waits([]).until_may_be_made("u1")
     assert up.times_asked(PODS) == 1
 
 
