@@ -1,20 +1,19 @@
-"""Which config key put what into a role's Pod template, so that a restart can be told in the operator's words.
+"""Which config key put what into a Pod template, so that a restart can be told in the operator's words.
 
-Every key stands here with its effective value: what the recipe says where the file says nothing, merged where several
-places may say it. Such a value stands under the narrowest key at which the role could be told otherwise (an argument
-under `modelserver.serveArgs.<role>`, wherever it was written), so that writing the same value in another place is no
-change. Keys that reach only other roles, or no Pod at all (replicas, strategy, sizes of claims, gateway, monitoring),
-are left out: the map changes exactly when the template does, as long as the recipes stay the same. Secrets appear by
-the names of the objects that hold them.
+For the model servers of each role, and for the endpoint picker. Every key stands here with its effective value: what
+the recipe says where the file says nothing, merged where several places may say it. Such a value stands under the
+narrowest key at which the role could be told otherwise (an argument under `modelserver.serveArgs.<role>`, wherever it
+was written), so that writing the same value in another place is no change. Keys that reach only other roles, or no Pod
+at all (replicas, strategy, sizes of claims, gateway, monitoring), are left out: the map changes exactly when the
+template does, as long as the recipes stay the same. Secrets appear by the names of the objects that hold them.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from stack import labels, names
-from stack.epp import known_proxy_versions, render_proxy
+from stack.epp import DEFAULT_CONFIG, known_proxy_versions, render_proxy
 from stack.modelserver import (
     container_security,
     decide_proxy,
@@ -22,9 +21,11 @@ from stack.modelserver import (
     own_labels,
     pod_security,
 )
+from stack.names import content_hash
+from stack.record import canonical_json
 from stack.resources import canonical_resources
 from stack.scalars import canonical
-from stack.serve import arg_value, default_env, merge_args, merge_env
+from stack.serve import arg_value, default_env, env_value, merge_args, merge_env
 from stack.startup import PROBES, probe_numbers
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from stack.config.root import StackConfig
     from stack.devices import DevicesPlan
+    from stack.epp import EppDecisions, EppRendering
     from stack.planned import TopologyPlan
     from stack.recipes.model import Recipe
     from stack.serve import RoleServe
@@ -62,11 +64,7 @@ def trace_contributions(
     found += _tracing(config)
     if config.image_pull_secrets:
         found.append(("imagePullSecrets", list(config.image_pull_secrets)))
-    return {key: _json(value) for key, value in sorted(found)}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return {key: canonical_json(value) for key, value in sorted(found)}
 
 
 def _placement(placement: Placement, topology: TopologyPlan) -> Iterator[Contribution]:
@@ -237,3 +235,81 @@ def _tracing(config: StackConfig) -> Iterator[Contribution]:
         yield "tracing.collector.protocol", tracing.collector.protocol
         yield "tracing.sampler", tracing.sampler
         yield "tracing.samplerArg", tracing.sampler_arg
+
+
+# --- endpoint picker --------------------------------------------------------------------------------------------------
+
+ROLES_KEY = "modelserver (roles)"
+"""Stands for the keys that together say which roles there are: `modelserver.replicas` and `modelserver.nodePlacement`.
+The endpoint picker's plugins follow from it."""
+
+
+def trace_endpoint_picker(config: StackConfig, decisions: EppDecisions, rendered: EppRendering) -> dict[str, str]:
+    """Config key -> effective value as canonical JSON, sorted by key, for the endpoint picker's Pod template.
+
+    Files of the operator's own stand here by a hash of their content: they may be long.
+
+    Args:
+        config: the configuration.
+        decisions: what the endpoint picker is rendered from.
+        rendered: what came of them.
+    """
+    found: list[Contribution] = [("release", config.release), ("namespace", config.namespace)]
+    found += _picker(config, decisions, rendered)
+    found += _picker_view(config, decisions)
+    found.append(("tracing.enabled", decisions.tracing is not None))
+    if decisions.tracing is not None:
+        found.append(("tracing.collector.endpoint", decisions.tracing.endpoint))
+        found.append(("tracing.sampler", decisions.tracing.sampler))
+        found.append(("tracing.samplerArg", decisions.tracing.sampler_arg))
+    if config.image_pull_secrets:
+        found.append(("imagePullSecrets", list(config.image_pull_secrets)))
+    return {key: canonical_json(value) for key, value in sorted(found)}
+
+
+def _picker(config: StackConfig, decisions: EppDecisions, rendered: EppRendering) -> Iterator[Contribution]:
+    epp, place = config.router.epp, "router.epp"
+    yield f"{place}.distribution", epp.distribution
+    yield f"{place}.version", epp.version
+    yield f"{place}.image.repository", epp.image.repository or rendered.image_repository
+    if epp.image.digest is not None:
+        yield f"{place}.image.digest", epp.image.digest
+    else:
+        yield f"{place}.image.tag", epp.image.tag or rendered.image_tag
+    # With several one leads, and each has to know of it; how many they are is nothing to them.
+    yield f"{place}.replicas", 1 if epp.replicas == 1 else "several"
+    yield f"{place}.pluginsConfigFile", epp.plugins_config_file
+    for name, text in epp.plugins_custom_config.items():
+        yield f"{place}.pluginsCustomConfig.{name}", f"content {content_hash(text)}"
+    yield f"{place}.extProcPort", epp.ext_proc_port
+    yield f"{place}.grpcHealthPort", epp.grpc_health_port
+    yield f"{place}.metricsPort", epp.metrics_port
+    yield f"{place}.drainSeconds", epp.drain_seconds
+    for amounts, values in canonical_resources(epp.resources).items():
+        for name, value in values.items():
+            yield f"{place}.resources.{amounts}.{name}", value
+    for name, value in epp.env.items():
+        yield f"{place}.env.{name}", env_value(value)
+    if (token := epp.hf_token_secret) is not None:
+        yield f"{place}.hfTokenSecret.name", token.name
+        yield f"{place}.hfTokenSecret.key", token.key
+    for key, value in (
+        ("extraArgs", list(decisions.extra_args)),
+        ("affinity", dict(epp.affinity)),
+        ("nodeSelector", dict(epp.node_selector)),
+        ("tolerations", [t.model_dump(by_alias=True, exclude_none=True) for t in epp.tolerations]),
+    ):
+        if value:
+            yield f"{place}.{key}", value
+
+
+def _picker_view(config: StackConfig, decisions: EppDecisions) -> Iterator[Contribution]:
+    """Which Pods it looks at, and what it takes them for."""
+    yield ROLES_KEY, "prefill and decode" if decisions.is_disaggregated else "aggregated"
+    if DEFAULT_CONFIG not in decisions.custom_config:
+        yield "recipe", {"blockSize": decisions.block_size, "maxModelLen": decisions.max_prefix_tokens}
+    yield "router.inferencePool.create", decisions.has_pool
+    if not decisions.has_pool:
+        for key, value in config.router.model_servers.match_labels.items():
+            yield f"router.modelServers.matchLabels.{key}", value
+        yield "router.modelServers.targetPorts", list(decisions.target_ports)

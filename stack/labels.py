@@ -25,6 +25,8 @@ NODE = "serving-stack.dev/node"
 """Annotation of a nodePlacement workload: its node, read back to tell a reassignment from an addition."""
 GENERATION = "serving-stack.dev/generation"
 """Annotation of the topology anchor: how often nodePlacement entries were reassigned."""
+APPLIED = "serving-stack.dev/applied"
+"""Annotation of a Deployment: what its Pod template was made from, by config key. See `stack.record`."""
 ACTIVE_PORTS = "inference.networking.k8s.io/active-ports"
 """On role Pods: the ports this Pod serves. Without it the EPP takes every targetPort of the pool for every Pod."""
 

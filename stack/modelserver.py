@@ -8,6 +8,7 @@ from stack import labels, names
 from stack.devices import CLAIM
 from stack.epp import PROXY_CONTAINER, ProxyDecisions, known_proxy_versions, render_proxy
 from stack.planned import ObjectPlan, WorkloadPlan
+from stack.record import write_record
 from stack.resources import canonical_resources
 from stack.scalars import canonical
 from stack.serve import COMMAND, CONFIG_DIR, CONFIG_FILE, env_entry, tracing_env
@@ -131,7 +132,7 @@ def plan_workload(
     budget = startup_budget_seconds(config, recipe)
     grace = recipe.termination_grace_period_seconds
     selector = select(config, placement)
-    annotations: dict[str, str] = {**labels.WAIT_FOR_UID}
+    annotations: dict[str, str] = {**labels.WAIT_FOR_UID, labels.APPLIED: write_record(contributions)}
     if placement.entry is not None:
         annotations[labels.NODE] = placement.node or ""
     spec: dict[str, Any] = {

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stack import labels, names
+from stack.contributions import trace_endpoint_picker
 from stack.epp import EppDecisions, EppTracing, render_epp
 from stack.epp.render import CONFIG_FOLDER
 from stack.gateway import POOL_GROUP
 from stack.planned import ObjectPlan
+from stack.record import write_record
 from stack.resources import canonical_resources
 from stack.serve import env_entry, env_value
 
@@ -40,12 +42,14 @@ def plan_router(
     config: StackConfig, recipe: Recipe, serves: Mapping[Role, RoleServe], *, is_disaggregated: bool
 ) -> tuple[ObjectPlan, ...]:
     """EPP and pool, in the order of declaration."""
-    rendered = render_epp(decide_epp(config, recipe, serves, is_disaggregated=is_disaggregated))
+    decisions = decide_epp(config, recipe, serves, is_disaggregated=is_disaggregated)
+    rendered = render_epp(decisions)
+    record = write_record(trace_endpoint_picker(config, decisions, rendered))
     planned = [
         _config_map(config, rendered),
         *_access(config),
         _service(config),
-        _deployment(config, rendered),
+        _deployment(config, rendered, record),
     ]
     if config.router.inference_pool.create:
         planned.append(_pool(config, serves))
@@ -236,7 +240,7 @@ def _service(config: StackConfig) -> ObjectPlan:
     )
 
 
-def _deployment(config: StackConfig, rendered: EppRendering) -> ObjectPlan:
+def _deployment(config: StackConfig, rendered: EppRendering, record: str) -> ObjectPlan:
     epp, drain = config.router.epp, rendered.drain
     values: dict[str, Any] = {}
     if epp.hf_token_secret is not None:
@@ -312,7 +316,7 @@ def _deployment(config: StackConfig, rendered: EppRendering) -> ObjectPlan:
                 names.epp(config.release),
                 # The program awaits it. The provider would wait for all of several, of which the leader alone is ever
                 # Ready (GAIE v1.5.0, cmd/epp/runner/health.go; llm-d likewise), until it gives up.
-                annotations=labels.WAIT_FOR_UID,
+                annotations={**labels.WAIT_FOR_UID, labels.APPLIED: record},
             ),
             "spec": {
                 "replicas": epp.replicas,
