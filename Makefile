@@ -60,9 +60,10 @@ soak: $(STAMP) ## the campaign: many more changes and interruptions of the kinds
 
 test-all: test soak ## `make test`, then `make soak`
 
-bench: $(STAMP) ## measure a mode switch against the longest drain
+bench: $(STAMP) ## measure a mode switch against the longest drain, and guards of devices in large clusters
 	$(BIN)/python -m local.toolchain build
 	$(BIN)/python -m benchmarks.mode_switch
+	$(BIN)/python -m benchmarks.spares
 
 golden: $(STAMP) ## rewrite the golden files, the schema and the config reference; review the diff
 	$(BIN)/pytest -q tests/golden --rewrite
