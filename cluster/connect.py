@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -29,6 +30,10 @@ TIMEOUT_SECONDS = (3, 30)
 """Connect and read: a cluster that can't be reached is found out quickly, a large list may take its time."""
 PAGE = 500
 FIRST_ERROR, NOT_FOUND = 400, 404
+WHOLE = "application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What alone is taken where only metadata is wanted (Kubernetes, "API Concepts"): a server that can't leave the rest
+out must not send it."""
 WHAT_ODD_ENTRIES_RAISE = (TypeError, KeyError, AttributeError, IndexError, ValueError)
 """The package checks little of what it reads from a kubeconfig."""
 WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
@@ -51,8 +56,12 @@ class ClusterError(Exception):
 class Cluster:
     """One API server, through one kubeconfig context. Changes nothing. A context manager that closes its connections.
 
+    Several threads may ask at a time.
+
     Attributes:
         context: name of the context.
+        calls: requests made so far.
+        size: bytes of the answers so far.
     """
 
     def __init__(self, context: str, *, kubeconfig: Path | None = None) -> None:
@@ -81,6 +90,8 @@ class Cluster:
             configuration.proxy = None  # no proxy leads to this machine
         configuration.retries = Retry(total=1, backoff_factor=0.2)
         self.context = context
+        self.calls = self.size = 0
+        self._counting = Lock()
         self._api: Any = ApiClient(configuration)  # it has no types
 
     def __enter__(self) -> Self:
@@ -95,19 +106,19 @@ class Cluster:
         Raises:
             ClusterError: no answer, or not a good one.
         """
-        answer = self._ask("GET", path, query)
+        return self._get(path, query, WHOLE)
+
+    def _get(self, path: str, query: Mapping[str, str], accept: str) -> Object:
+        answer = self._ask("GET", path, query, accept=accept)
         if answer.status >= FIRST_ERROR:
             raise ClusterError(f"{answer.status} {answer.reason}", answer.status)
-        try:
-            return json.loads(answer.data)
-        except ValueError:  # a proxy's page, or half an answer
-            raise ClusterError("the answer is no JSON") from None
+        return _object(answer.data)
 
-    def try_to_apply(self, path: str, manifest: Object, *, field_manager: str) -> tuple[str, ...]:
+    def try_to_apply(self, path: str, manifest: Object, *, field_manager: str) -> tuple[Object, tuple[str, ...]]:
         """Have the API server check an object as if it were applied: defaults, validation, admission. Nothing is kept.
 
         Returns:
-            What it warns of.
+            The object as it would be then, and what the API server warns of.
 
         Raises:
             ClusterError: it would not be taken, in the API server's words, or could not be tried.
@@ -121,15 +132,17 @@ class Cluster:
         if answer.status >= FIRST_ERROR:
             raise ClusterError(_message(answer.data) or f"{answer.status} {answer.reason}", answer.status)
         warned = WARNING.findall(answer.getheader("Warning", ""))
-        return tuple(re.sub(r"\\(.)", r"\1", text) for text in warned)
+        return _object(answer.data), tuple(re.sub(r"\\(.)", r"\1", text) for text in warned)
 
-    def _ask(self, method: str, path: str, query: Mapping[str, str], *, body: str | None = None) -> Any:
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str], *, body: str | None = None, accept: str = WHOLE
+    ) -> Any:
         sent = {} if body is None else {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML
         method, url, headers, *_ = self._api.param_serialize(
             method=method,
             resource_path=path,
             query_params=list(query.items()),
-            header_params={"Accept": "application/json", **sent},
+            header_params={"Accept": accept, **sent},
             auth_settings=["BearerToken"],
         )
         try:
@@ -137,6 +150,9 @@ class Cluster:
             answer.read()
         except (HTTPError, OSError) as error:
             raise ClusterError(_innermost(error)) from None
+        with self._counting:
+            self.calls += 1
+            self.size += len(answer.data)
         return answer
 
     def find(self, path: str) -> Object | None:
@@ -145,8 +161,20 @@ class Cluster:
         Raises:
             ClusterError: it can't be told.
         """
+        return self._find(path, WHOLE)
+
+    def find_metadata(self, path: str) -> Object | None:
+        """The metadata of one object, None if it is not there; nothing else of it is sent.
+
+        Raises:
+            ClusterError: it can't be told.
+        """
+        found = self._find(path, METADATA_ONLY)
+        return None if found is None else found["metadata"]
+
+    def _find(self, path: str, accept: str) -> Object | None:
         try:
-            return self.get(path)
+            return self._get(path, {}, accept)
         except ClusterError as error:
             if error.status == NOT_FOUND:
                 return None
@@ -165,6 +193,18 @@ class Cluster:
             items += page["items"]
             following = page["metadata"].get("continue") or None
         return items
+
+
+def _object(body: bytes) -> Object:
+    """What was answered.
+
+    Raises:
+        ClusterError: it is no JSON: a proxy's page, or half an answer.
+    """
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise ClusterError("the answer is no JSON") from None
 
 
 def _message(body: bytes) -> str | None:

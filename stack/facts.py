@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stack.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+Object = dict[str, Any]
+"""An object as the API server gave it, JSON-shaped."""
 
 
 class FactsError(ConfigError):
@@ -89,6 +92,13 @@ class ClusterFacts:
     router_leaves: bool = False
     unknown: tuple[str, ...] = field(default=())
 
+    @property
+    def answered(self) -> bool:
+        """Whether anything could be read, so that asking for more is worth the wait."""
+        return self.anchor_is_known or any(
+            part is not None for part in (self.claims, self.workloads, self.live_topologies)
+        )
+
 
 NOTHING_READ = ClusterFacts(unknown=("the cluster was not read",))
 
@@ -134,9 +144,122 @@ class TrialFacts:
     Attributes:
         refused: workload name -> the API server's words, for those that it would not take.
         warned: workload name -> what the API server warns of, for those that it would take all the same.
+        results: workload name -> the whole object as it would be stored, for those that it would take: with defaults,
+            and with what others own in it.
+        live: name -> the object as it is now, None if there is none, for those that were looked at beside the trial.
         unknown: why it could not be asked, None when it could.
     """
 
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     warned: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    results: Mapping[str, Object] = field(default_factory=dict[str, Object])
+    live: Mapping[str, Object | None] = field(default_factory=dict[str, Object | None])
     unknown: str | None = None
+
+
+NOT_TRIED = TrialFacts(unknown="the API server was not asked")
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Reference:
+    """One object by name.
+
+    Attributes:
+        namespace: None for cluster-wide ones.
+    """
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What has to be read around a stack to judge its plan (see `stack.guards.wanted`); the rest is not asked for.
+
+    Attributes:
+        namespace, release: of the stack.
+        nodes: whether the nodes, and the Pods that take room on them.
+        devices: whether published devices and who holds them.
+        device_classes: whether the classes.
+        rivals: whether role Deployments of whoever else, and the claim templates of those that roll.
+        storage_classes: whether the classes.
+        volume_claims: whether the PersistentVolumeClaims of the namespace.
+        release_pods: whether the Pods of the release.
+        replica_sets: whether the release's, and its role Deployments.
+        claim_templates: names, in the namespace.
+        secrets: names, in the namespace; only whether they are there is asked.
+        objects: objects of which the metadata is asked.
+        served: `group/version` of which the kinds are asked; the core group's is `v1`.
+    """
+
+    namespace: str
+    release: str
+    nodes: bool = False
+    devices: bool = False
+    device_classes: bool = False
+    rivals: bool = False
+    storage_classes: bool = False
+    volume_claims: bool = False
+    release_pods: bool = False
+    replica_sets: bool = False
+    claim_templates: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
+    objects: frozenset[Reference] = frozenset()
+    served: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What is around the stack, as the API server gave it; None and absent keys are what was not asked or not answered.
+
+    Attributes:
+        nodes: every node.
+        pods: Pods of all namespaces that are not over.
+        release_pods: those of them in the namespace with the release's label; known also where only these may be read.
+        slices: published devices (`resource.k8s.io/v1`).
+        device_classes: by name.
+        resource_claims: of all namespaces.
+        claim_templates: ResourceClaimTemplates of the namespace by name; a value of None is one that is not there.
+        templates_elsewhere: by namespace and name, those that Deployments of others name which are rolling.
+        storage_classes: by name.
+        volume_claims: PersistentVolumeClaims of the namespace by name.
+        replica_sets: of the release.
+        deployments: role Deployments of all namespaces; only those of this release where the others were not asked for
+            or may not be read.
+        secrets: name -> whether it is there. Nothing else of a Secret is ever read.
+        objects: metadata of what was asked by name; None for what is not there.
+        groups: API group -> served versions, preferred first; `""` is the core group.
+        served: `group/version` -> its kinds; empty for one that is not served.
+        server_version: as the API server says it, `v1.36.3`.
+        unknown: what could not be read, with the reason, for the operator.
+        calls: number of requests.
+        size: bytes of the answers.
+    """
+
+    nodes: Sequence[Object] | None = None
+    pods: Sequence[Object] | None = None
+    release_pods: Sequence[Object] | None = None
+    slices: Sequence[Object] | None = None
+    device_classes: Mapping[str, Object] | None = None
+    resource_claims: Sequence[Object] | None = None
+    claim_templates: Mapping[str, Object | None] = field(default_factory=dict[str, Object | None])
+    templates_elsewhere: Mapping[tuple[str, str], Object | None] = field(
+        default_factory=dict[tuple[str, str], Object | None]
+    )
+    storage_classes: Mapping[str, Object] | None = None
+    volume_claims: Mapping[str, Object] | None = None
+    replica_sets: Sequence[Object] | None = None
+    deployments: Sequence[Object] | None = None
+    secrets: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    objects: Mapping[Reference, Object | None] = field(default_factory=dict[Reference, Object | None])
+    groups: Mapping[str, tuple[str, ...]] | None = None
+    served: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    server_version: str | None = None
+    unknown: tuple[str, ...] = ()
+    calls: int = 0
+    size: int = 0
+
+
+NOTHING_AROUND = Surroundings()

@@ -37,12 +37,14 @@ class StandIn:
         url: where it listens.
         asked: path and query of every request, in order.
         sent: those of them that had a body.
+        accepted: path of every request, with what it accepts.
     """
 
     def __init__(self) -> None:
         self.url = ""
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.sent: list[Sent] = []
+        self.accepted: list[tuple[str, str]] = []
         self._answers: dict[str, list[Answer]] = {}
         self._headers: dict[str, list[tuple[str, str]]] = {}
 
@@ -97,6 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         split = urlsplit(self.path)
+        self.stand_in.accepted.append((split.path, self.headers["Accept"]))
         query = {key: values[0] for key, values in parse_qs(split.query).items()}
         status, body = self.stand_in.answer(split.path, query)
         data = (body if isinstance(body, str) else json.dumps(body)).encode()

@@ -52,7 +52,7 @@ def test_an_answer_that_is_no_json_is_no_good_answer(api: StandIn) -> None:
 TRIED = "/apis/apps/v1/namespaces/ns/deployments/rel-decode"
 
 
-def try_to_apply(manifest: dict[str, Any] | None = None) -> tuple[str, ...]:
+def try_to_apply(manifest: dict[str, Any] | None = None) -> tuple[dict[str, Any], tuple[str, ...]]:
     with Cluster("test") as cluster:
         return cluster.try_to_apply(TRIED, manifest or {"kind": "Deployment"}, field_manager="serving-stack")
 
@@ -64,6 +64,19 @@ def test_an_object_is_tried_as_it_would_be_applied_and_without_effect(api: Stand
     assert api.sent == [Sent(method="PATCH", path=TRIED, content_type="application/apply-patch+yaml", body=manifest)]
     assert api.query_of(TRIED) == {"dryRun": "All", "force": "true", "fieldManager": "serving-stack"}
     assert api.times_asked(TRIED) == 1
+
+
+def test_what_would_be_stored_is_answered(api: StandIn) -> None:
+    completed = {"kind": "Deployment", "spec": {"revisionHistoryLimit": 10}}
+    api.tell(TRIED, (200, completed))
+    assert try_to_apply() == (completed, ())
+
+
+def test_an_answer_that_is_no_object_says_nothing(api: StandIn) -> None:
+    api.tell(TRIED, (200, "<html>log in first</html>"))
+    with pytest.raises(ClusterError, match="no JSON") as caught:
+        try_to_apply()
+    assert caught.value.status is None, "it was not looked at"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +99,7 @@ def test_an_object_is_tried_as_it_would_be_applied_and_without_effect(api: Stand
 def test_an_object_that_is_taken_may_be_warned_of(api: StandIn, headers: list[str], want: tuple[str, ...]) -> None:
     api.tell(TRIED, (200, {"kind": "Deployment"}))
     api.tell_headers(TRIED, *(("Warning", header) for header in headers))
-    assert try_to_apply() == want
+    assert try_to_apply()[1] == want
 
 
 @pytest.mark.parametrize(
@@ -106,7 +119,7 @@ def test_a_warning_is_told_without_the_backslashes_that_quote_its_characters(
     """Which Kubernetes sets before quotation marks and backslashes: k8s.io/apimachinery, `NewWarningHeader`."""
     api.tell(TRIED, (200, {"kind": "Deployment"}))
     api.tell_headers(TRIED, ("Warning", header), ("Warning", '299 - "another"'))
-    assert try_to_apply() == (want, "another")
+    assert try_to_apply()[1] == (want, "another")
 
 
 @pytest.mark.parametrize(

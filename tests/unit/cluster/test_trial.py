@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from tests.stand_in import StandIn
 
 PREFILL, DECODE = (f"/apis/apps/v1/namespaces/ns/deployments/rel-{role}" for role in ("prefill", "decode"))
-TAKEN: tuple[int, Any] = (200, {"kind": "Deployment"})
-
-
+EPP = "/apis/apps/v1/namespaces/ns/deployments/rel-epp"
+ANSWER: dict[str, Any] = {"kind": "Deployment", "spec": {"revisionHistoryLimit": 10}}
+TAKEN: tuple[int, Any] = (200, ANSWER)
+TAKEN_PREFILL, TAKEN_DECODE = {"rel-prefill": ANSWER}, {"rel-decode": ANSWER}
 NO_WARNING: dict[str, tuple[str, ...]] = {"rel-prefill": (), "rel-decode": ()}
 
 
@@ -36,7 +37,7 @@ def test_every_workload_is_tried_as_planned(api: StandIn) -> None:
     """Before there is an anchor nothing can be owned by it: its uid is not known."""
     api.tell(PREFILL, TAKEN)
     api.tell(DECODE, TAKEN)
-    assert tried() == TrialFacts(warned=NO_WARNING)
+    assert tried() == TrialFacts(warned=NO_WARNING, results=TAKEN_PREFILL | TAKEN_DECODE)
     manifests = [workload.object.manifest for workload in plan().modelserver.workloads]
     assert [(sent.path, sent.body) for sent in api.sent] == [(PREFILL, manifests[0]), (DECODE, manifests[1])]
     assert "ownerReferences" not in str(api.sent)
@@ -79,14 +80,14 @@ def test_what_the_api_server_warns_of_is_kept_for_each_workload(api: StandIn) ->
     api.tell(PREFILL, TAKEN)
     api.tell(DECODE, TAKEN)
     api.tell_headers(DECODE, ("Warning", '299 - "one"'), ("Warning", '299 - "two"'))
-    assert tried() == TrialFacts(warned={"rel-prefill": (), "rel-decode": ("one", "two")})
+    assert tried().warned == {"rel-prefill": (), "rel-decode": ("one", "two")}
 
 
 def test_warnings_of_the_others_are_kept_when_one_would_not_be_taken(api: StandIn) -> None:
     api.tell(PREFILL, TAKEN)
     api.tell_headers(PREFILL, ("Warning", '299 - "one"'))
     api.tell(DECODE, says(422, "two"))
-    assert tried() == TrialFacts(refused={"rel-decode": "two"}, warned={"rel-prefill": ("one",)})
+    assert tried() == TrialFacts(refused={"rel-decode": "two"}, warned={"rel-prefill": ("one",)}, results=TAKEN_PREFILL)
 
 
 def test_it_is_tried_by_force_and_as_the_one_who_applies_it_later(api: StandIn) -> None:
@@ -134,7 +135,7 @@ def test_the_field_manager_is_the_one_that_the_object_names(api: StandIn) -> Non
 def test_it_would_not_be_taken_when(api: StandIn, status: int, message: str) -> None:
     api.tell(PREFILL, says(status, message))
     api.tell(DECODE, TAKEN)
-    assert tried() == TrialFacts(refused={"rel-prefill": message}, warned={"rel-decode": ()})
+    assert tried() == TrialFacts(refused={"rel-prefill": message}, warned={"rel-decode": ()}, results=TAKEN_DECODE)
 
 
 NO_RIGHT = (
@@ -189,3 +190,71 @@ def test_one_that_would_not_be_taken_is_enough_to_know(api: StandIn) -> None:
     api.tell(PREFILL, says(422, "one"))
     api.tell(DECODE, says(503, "later"))
     assert tried() == TrialFacts(refused={"rel-prefill": "one"})
+
+
+# --- what the anchor does not own -------------------------------------------------------------------------------------
+
+OTHER_SELECTOR = (
+    'Deployment.apps "rel-epp" is invalid: spec.selector: Invalid value: {"matchLabels":{"llm-d-router-gateway":'
+    '"rel-epp"}}: field is immutable'
+)
+"""In these words, by the API server's validation."""
+
+
+def tried_with_the_epp(api: StandIn, answer: tuple[int, Any], *, live: tuple[int, Any] = TAKEN) -> TrialFacts:
+    """Roles would be taken; the endpoint picker's Deployment is read, then tried."""
+    api.tell(PREFILL, TAKEN)
+    api.tell(DECODE, TAKEN)
+    api.tell(EPP, live, answer)
+    whole = plan()
+    return try_workloads(
+        "test",
+        [workload.object for workload in whole.modelserver.workloads],
+        owner=whole.modelserver.topology.owner_reference("u1"),
+        others=[each for each in whole.router if each.kind == "Deployment"],
+    )
+
+
+def test_others_are_tried_without_an_owner_and_read_as_they_are(api: StandIn) -> None:
+    live = {"kind": "Deployment", "spec": {"replicas": 3}}
+    found = tried_with_the_epp(api, TAKEN, live=(200, live))
+    assert found.live == {"rel-epp": live}
+    assert found.results == {**TAKEN_PREFILL, **TAKEN_DECODE, "rel-epp": ANSWER}
+    [*_, last] = api.sent
+    assert (last.method, last.path) == ("PATCH", EPP)
+    assert "ownerReferences" not in last.body["metadata"]
+
+
+def test_others_that_are_not_there_are_known_not_to_be(api: StandIn) -> None:
+    found = tried_with_the_epp(api, TAKEN, live=says(404, "not found"))
+    assert found.live == {"rel-epp": None}
+    assert "rel-epp" in found.results
+
+
+def test_another_selector_of_the_endpoint_picker_is_no_refusal(api: StandIn) -> None:
+    """The engine deletes its Deployment and makes it anew."""
+    found = tried_with_the_epp(api, says(422, OTHER_SELECTOR))
+    assert found.refused == {}
+    assert "rel-epp" not in found.results
+    assert found.unknown is None
+
+
+def test_another_selector_of_a_role_is_a_refusal(api: StandIn) -> None:
+    """A Deployment of that name which the stack did not make."""
+    message = OTHER_SELECTOR.replace("rel-epp", "rel-prefill")
+    api.tell(PREFILL, says(422, message))
+    api.tell(DECODE, TAKEN)
+    assert tried().refused == {"rel-prefill": message}
+
+
+def test_an_endpoint_picker_that_would_not_be_taken_is_refused_before_anything_is_touched(api: StandIn) -> None:
+    found = tried_with_the_epp(api, says(403, 'admission webhook "policy" denied the request: no'))
+    assert found.refused == {"rel-epp": 'admission webhook "policy" denied the request: no'}
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_not_to_know_of_others_leaves_what_is_known_of_the_roles(api: StandIn, status: int) -> None:
+    found = tried_with_the_epp(api, says(status, NO_RIGHT))
+    assert found.unknown is None
+    assert found.results == TAKEN_PREFILL | TAKEN_DECODE
+    assert found.refused == {}
