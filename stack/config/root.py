@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from stack.config.cluster import ClusterConfig
 from stack.config.devices import DevicesConfig
 from stack.config.gateway import GatewayConfig
+from stack.config.guards import GuardsConfig
 from stack.config.modelserver import ModelServerConfig
 from stack.config.monitoring import MonitoringConfig
 from stack.config.problems import explain
@@ -52,6 +53,7 @@ class StackConfig(Strict):
     gateway: GatewayConfig = Field(default_factory=GatewayConfig, description="Gateway and route.")
     router: RouterConfig = Field(default_factory=RouterConfig, description="Endpoint picker and pool.")
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="How changes go on.")
+    guards: GuardsConfig = Field(default_factory=GuardsConfig, description="What stops a preview or an update.")
     monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig, description="Scrape objects.")
     tracing: TracingConfig = Field(default_factory=TracingConfig, description="Traces.")
     image_pull_secrets: tuple[DnsSubdomain, ...] = Field(
