@@ -1,0 +1,138 @@
+"""How Kubernetes exchanges the Pods of one Deployment: in how many steps, with how many more and how many fewer.
+
+Read in Kubernetes 1.36, `pkg/controller/deployment`: `NewRSNewReplicas` (never more than replicas + maxSurge, Pods that
+are told to go not counted), `reconcileOldReplicaSets` (never fewer available than replicas - maxUnavailable, Pods that
+are not available first), `rolloutRecreate` (no new Pod before the last old one is gone), and `scale` (a changed number
+of replicas reaches the old Pods first, then they are exchanged).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from stack.rules.strategy import resolve_surge, resolve_unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT = "25%"
+"""Kubernetes' own for both numbers (API reference, RollingUpdateDeployment)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    """How a Deployment of so many Pods is rolled; both numbers are 0 with `Recreate`.
+
+    Attributes:
+        surge: Pods above the wanted number, a percentage rounded up.
+        unavailable: Pods below it, a percentage rounded down; 1 where both would be 0 by that (`ResolveFenceposts`).
+    """
+
+    is_recreate: bool
+    surge: int
+    unavailable: int
+
+    @classmethod
+    def read(cls, spec: Mapping[str, Any], replicas: int) -> Strategy:
+        """From a Deployment's `spec`."""
+        strategy: Mapping[str, Any] = spec.get("strategy") or {}
+        if strategy.get("type") == "Recreate":
+            return cls(is_recreate=True, surge=0, unavailable=0)
+        numbers: Mapping[str, Any] = strategy.get("rollingUpdate") or {}
+        surge = resolve_surge(numbers.get("maxSurge", DEFAULT), replicas)
+        unavailable = resolve_unavailable(numbers.get("maxUnavailable", DEFAULT), replicas)
+        return cls(is_recreate=False, surge=surge, unavailable=unavailable if surge or unavailable else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Pods of one Deployment as they are now; none of them has been told to go.
+
+    Attributes:
+        pods: all. kept: those of the wanted template.
+        ready: those that serve. ready_kept: those of them that are of the wanted template.
+        placed: those that have a node, and so devices.
+    """
+
+    pods: int = 0
+    kept: int = 0
+    ready: int = 0
+    ready_kept: int = 0
+    placed: int = 0
+
+    @property
+    def old(self) -> int:
+        """Pods that have to go, for they are of another template."""
+        return self.pods - self.kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What becomes of the Pods of one Deployment.
+
+    Attributes:
+        new: Pods that will be made, of the wanted template. kept: that stay. leaving: that go.
+        extra: most Pods at a time that hold devices, beyond those that do now.
+        least_ready: Pods that serve at any time while it goes on.
+        steps: how often it takes a drain and a start-up.
+    """
+
+    new: int
+    kept: int
+    leaving: int
+    extra: int
+    least_ready: int
+    steps: int
+
+
+def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int | None = None) -> Exchange:
+    """Bring a Deployment to so many Pods of the wanted template.
+
+    Args:
+        standing: its Pods.
+        strategy: how they are exchanged.
+        wanted: Pods that it will ask for.
+        before: Pods that it asks for now; None if that is how many there are.
+
+    A percentage or number that lets everything go is no special case: then the least number of ready Pods is 0.
+    """
+    asked = standing.pods if before is None else before
+    kept = min(standing.kept, wanted)
+    new = wanted - kept
+    leaving = standing.pods - kept
+    if not standing.old:
+        return Exchange(
+            new=new,
+            kept=kept,
+            leaving=leaving,
+            extra=min(new, max(0, wanted - standing.placed)),
+            least_ready=min(standing.ready, wanted),
+            steps=1 if new or leaving else 0,
+        )
+    if strategy.is_recreate:
+        # What is kept stays through it; what is made comes when the devices of the old Pods are free.
+        return Exchange(
+            new=new,
+            kept=kept,
+            leaving=leaving,
+            extra=min(new, max(0, wanted - standing.placed)),
+            least_ready=min(standing.ready_kept, wanted),
+            steps=1,
+        )
+    return Exchange(
+        new=new,
+        kept=kept,
+        leaving=leaving,
+        # What is added reaches the old template first, so beside all new ones there may be these.
+        extra=min(new + max(0, wanted - asked), max(0, wanted + min(strategy.surge, new) - standing.placed)),
+        # If all that is wanted is there, the others just go.
+        least_ready=min(standing.ready, max(0, wanted - strategy.unavailable) if new else wanted),
+        steps=max(1, ceil(new / (strategy.surge + strategy.unavailable))),
+    )
+
+
+def percent(part: int, whole: int) -> int | None:
+    """Rounded down, so that it never promises more; None of nothing."""
+    return None if whole <= 0 else min(100, 100 * part // whole)

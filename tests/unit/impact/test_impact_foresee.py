@@ -1,0 +1,807 @@
+"""What is foreseen in each situation: stuck roll-outs, another topology, facts that are missing, a first install."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from world import BEGAN, Blocks, World, change, first_plan, keys, part, pod, restarted
+
+from stack import labels
+from stack.facts import AnchorFacts, Surroundings, TrialFacts
+from stack.impact import Happening, Impact, Method, Start, foresee, to_json
+from stack.plan import plan_stack
+from tests.builders import EMPTY_CLUSTER, accepted, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BUDGET, GRACE = 7200, 90
+"""Start-up budget and grace period of the reference recipe, in seconds."""
+SEEN = 600
+"""Every Pod of the world took ten minutes to become Ready."""
+NEWER: Blocks = {"modelserver": {"image": {"tag": "0.12.1"}}}
+ONE_FEWER: Blocks = {"modelserver": {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}}
+RECREATE: Blocks = {"modelserver": {"strategy": {"type": "Recreate"}}}
+SINGLE: Blocks = {"modelserver": {"replicas": {"prefill": 1, "decode": 1}}}
+PLUGINS: Blocks = {
+    "devices": {"npu": {"mode": "devicePlugin"}, "rdma": {"mode": "devicePlugin", "resourceName": "rdma/hca"}}
+}
+PLACED: Blocks = {
+    "modelserver": {
+        "nodePlacement": [
+            {"role": "prefill", "node": "n1"},
+            {"role": "decode", "node": "n1"},
+            {"role": "decode", "node": "n2"},
+            {"role": "decode", "node": "n3"},
+        ]
+    }
+}
+
+
+def both(*blocks: Blocks) -> Blocks:
+    found: Blocks = {}
+    for each in blocks:
+        found = merged(found, each)
+    return found
+
+
+# --- an ordinary change -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_image_restarts_both_roles_for_one_reason() -> None:
+    found = change({}, NEWER)
+    assert restarted(found) == {"prefill", "decode"}
+    for name in ("prefill", "decode"):
+        role = part(found, name)
+        assert (role.before, role.after, role.new, role.kept, role.leaving) == (4, 4, 4, 0, 4)
+        assert (role.method, role.max_surge, role.max_unavailable) == (Method.ROLLING, 1, 0)
+        assert role.extra_pods == 1
+        assert role.capacity_percent == 100
+        assert role.at_most_seconds == 4 * (BUDGET + GRACE)
+        assert role.outage is None
+        assert keys(role.keys) == ["modelserver.image.tag: 0.12.0 -> 0.12.1"]
+        assert role.is_restart_certain
+    assert part(found, "epp").happens is Happening.STAYS
+    assert found.outage is None
+    assert found.topology == ()
+    assert found.accelerator == "NPU"
+
+
+def test_devices_of_the_pods_that_come_first_are_counted() -> None:
+    """4 NPUs and, in this configuration, 2 NICs of a device plugin each."""
+    role = part(change(PLUGINS, NEWER), "decode")
+    assert (role.extra_pods, role.accelerators, role.nics) == (1, 4, 2)
+
+
+def test_devices_that_a_template_of_the_operators_decides_are_not_guessed() -> None:
+    role = part(change({}, NEWER), "decode")
+    assert (role.accelerators, role.nics) == (None, None)
+
+
+def test_a_roll_out_that_adds_no_pod_needs_no_devices_even_by_a_template_of_the_operators() -> None:
+    role = part(change(ONE_FEWER, NEWER), "decode")
+    assert (role.extra_pods, role.accelerators, role.nics) == (0, 0, 0)
+    assert role.capacity_percent == 75
+    assert role.outage is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "want"),
+    [
+        pytest.param({"maxSurge": "25%", "maxUnavailable": "25%"}, (1, 1, 75, 2), id="a quarter of 4"),
+        pytest.param({"maxSurge": "30%", "maxUnavailable": "30%"}, (2, 1, 75, 2), id="3 of 10: up and down"),
+        pytest.param({"maxSurge": "100%", "maxUnavailable": 0}, (4, 0, 100, 1), id="as many again"),
+        pytest.param({"maxSurge": 0, "maxUnavailable": "20%"}, (0, 1, 75, 4), id="less than one, so one"),
+    ],
+)
+def test_percentages_are_told_as_pods(numbers: dict[str, Any], want: tuple[int, int, int, int]) -> None:
+    role = part(change({}, both(NEWER, {"modelserver": {"strategy": {"rollingUpdate": numbers}}})), "decode")
+    steps, rest = divmod(role.at_most_seconds, BUDGET + GRACE)
+    assert rest == 0
+    assert (role.max_surge, role.max_unavailable, role.capacity_percent, steps) == want
+
+
+def test_the_strategy_that_is_written_together_with_a_change_is_the_one_that_counts() -> None:
+    role = part(change({}, both(NEWER, RECREATE)), "prefill")
+    assert (role.method, role.capacity_percent, role.extra_pods) == (Method.RECREATE, 0, 0)
+
+
+def test_recreate_is_an_outage_of_a_drain_and_a_start() -> None:
+    found = change({}, both(NEWER, RECREATE))
+    assert found.outage is not None
+    assert found.outage.at_most_seconds == GRACE + BUDGET
+    assert found.outage.about_seconds == GRACE + SEEN
+    assert found.outage.start is Start.WARM
+    assert "Recreate" in found.outage.why
+    assert part(found, "prefill").outage == found.outage
+    assert set(part(found, "prefill").freed) == {f"uid-rel-prefill-{hash_of('rel-prefill')}-{i}" for i in range(4)}
+
+
+def hash_of(name: str, **blocks: Any) -> str:
+    world = World.running(first_plan(**blocks))
+    [found] = [each for each in world.replica_sets if each["metadata"]["name"].startswith(f"{name}-")]
+    return found["metadata"]["labels"]["pod-template-hash"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "want_percent", "want_outage"),
+    [
+        pytest.param({"maxSurge": 1, "maxUnavailable": 0}, 100, False, id="one more: none"),
+        pytest.param({"maxSurge": 0, "maxUnavailable": 1}, 0, True, id="one fewer: it"),
+        pytest.param({"maxSurge": 1, "maxUnavailable": 1}, 0, True, id="whatever the surge says"),
+        pytest.param({"maxSurge": "25%", "maxUnavailable": "25%"}, 100, False, id="percentages, up to 1 and down to 0"),
+    ],
+)
+def test_a_single_replica(numbers: dict[str, Any], want_percent: int, *, want_outage: bool) -> None:
+    found = change(SINGLE, both(NEWER, {"modelserver": {"strategy": {"rollingUpdate": numbers}}}))
+    role = part(found, "decode")
+    assert role.capacity_percent == want_percent
+    assert (role.outage is not None) == (found.outage is not None) == want_outage
+    if role.outage is not None:
+        assert role.outage.at_most_seconds == GRACE + BUDGET
+        assert "maxUnavailable" in role.outage.why
+
+
+def test_a_role_that_serves_nothing_anyway_has_no_outage_by_this_change() -> None:
+    def broken(world: World) -> None:
+        for each in world.pods:
+            each["status"]["conditions"][0]["status"] = "False"
+        for each in world.replica_sets:
+            each["status"]["readyReplicas"] = 0
+
+    found = change({}, both(NEWER, RECREATE), meanwhile=broken)
+    assert found.outage is None
+    assert part(found, "decode").capacity_percent == 0
+
+
+def test_the_start_that_was_seen_is_the_quickest_of_its_pods() -> None:
+    """One that became Ready anew later says nothing of its start."""
+
+    def one_was_away(world: World) -> None:
+        world.pods[0]["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-05T00:00:00Z"
+
+    found = change({}, both(NEWER, RECREATE), meanwhile=one_was_away)
+    assert found.outage is not None
+    assert found.outage.about_seconds == GRACE + SEEN
+
+
+# --- scaling ----------------------------------------------------------------------------------------------------------
+
+
+def test_more_pods_need_devices_and_touch_no_other() -> None:
+    found = change(PLUGINS, {"modelserver": {"replicas": {"decode": 6}}})
+    role = part(found, "decode")
+    assert (role.happens, role.method) == (Happening.SCALES_UP, Method.START)
+    assert (role.before, role.after, role.new, role.kept, role.leaving) == (4, 6, 2, 4, 0)
+    assert (role.extra_pods, role.accelerators, role.nics) == (2, 8, 4)
+    assert (role.capacity_percent, role.at_most_seconds) == (100, BUDGET)
+    assert keys(role.keys) == ["modelserver.replicas.decode: 4 -> 6"]
+    assert role.cache is not None
+    assert role.cache.start is Start.WARM
+    assert not found.restarts
+
+
+def test_fewer_pods_leave() -> None:
+    role = part(change({}, {"modelserver": {"replicas": {"decode": 3}}}), "decode")
+    assert (role.happens, role.method) == (Happening.SCALES_DOWN, Method.LEAVE)
+    assert (role.new, role.kept, role.leaving, role.extra_pods) == (0, 3, 1, 0)
+    assert (role.capacity_percent, role.at_most_seconds, role.outage, role.cache) == (100, GRACE, None, None)
+
+
+def test_more_pods_of_another_template_need_devices_for_both_reasons() -> None:
+    """Two more, and one more while they are exchanged."""
+    role = part(change({}, both(NEWER, {"modelserver": {"replicas": {"decode": 6}}})), "decode")
+    assert (role.happens, role.before, role.after, role.new, role.leaving) == (Happening.RESTARTS, 4, 6, 6, 4)
+    assert role.extra_pods == 3
+    assert keys(role.keys) == ["modelserver.image.tag: 0.12.0 -> 0.12.1", "modelserver.replicas.decode: 4 -> 6"]
+
+
+def test_a_role_at_0_gives_its_devices_back_before_others_grow() -> None:
+    found = change({}, {"modelserver": {"replicas": {"prefill": 0, "decode": 6}}})
+    gone, more = part(found, "prefill"), part(found, "decode")
+    assert (gone.happens, gone.after, gone.leaving, gone.capacity_percent) == (Happening.DELETED, 0, 4, 0)
+    assert len(gone.freed) == 4
+    assert found.freed == gone.freed
+    assert (more.happens, more.extra_pods) == (Happening.SCALES_UP, 2)
+    assert keys(gone.keys) == ["modelserver.replicas.prefill: 4 -> 0"]
+
+
+def test_a_number_that_somebody_else_set_is_what_counts_before() -> None:
+    def scaled_by_hand(world: World) -> None:
+        live = world.deployments["rel-decode"]
+        live["spec"]["replicas"] = 6
+        template = live["spec"]["template"]
+        world.pods += [pod(live, template, index) for index in (4, 5)]
+
+    role = part(change({}, {}, meanwhile=scaled_by_hand), "decode")
+    assert (role.happens, role.before, role.after, role.leaving) == (Happening.SCALES_DOWN, 6, 4, 2)
+    assert keys(role.keys) == ["modelserver.replicas.decode: 6 -> 4"]
+
+
+def test_pods_that_leave_already_are_no_pods_of_the_role_any_more() -> None:
+    def one_leaves(world: World) -> None:
+        gone = pod(world.deployments["rel-decode"], world.deployments["rel-decode"]["spec"]["template"], 9)
+        gone["metadata"]["deletionTimestamp"] = BEGAN
+        world.pods.append(gone)
+
+    assert change({}, {}, meanwhile=one_leaves).changes_nothing
+    assert part(change({}, NEWER, meanwhile=one_leaves), "decode").leaving == 4
+
+
+# --- after a roll-out that did not end --------------------------------------------------------------------------------
+
+
+def stuck(name: str, *, taken: int, given: int, before: Blocks, **how: bool) -> Callable[[World], object]:
+    """A roll-out to NEWER that has come so far."""
+    newer = plan_stack(accepted(**merged(before, NEWER)), EMPTY_CLUSTER)
+    return lambda world: world.roll(newer, name, taken=taken, given=given, **how)
+
+
+def test_going_back_restarts_nothing_that_was_never_replaced_and_needs_no_device() -> None:
+    """The one more found no device: all four of the old template still serve."""
+    found = change({}, {}, meanwhile=stuck("rel-decode", taken=0, given=1, before={}, ready=False, placed=False))
+    role = part(found, "decode")
+    assert role.happens is Happening.GOES_BACK
+    assert role.is_going_back
+    assert (role.new, role.kept, role.leaving, role.extra_pods) == (0, 4, 1, 0)
+    assert (role.capacity_percent, role.outage) == (100, None)
+    assert not role.restarts
+    assert not found.restarts
+    assert keys(role.keys) == ["modelserver.image.tag: 0.12.1 -> 0.12.0"]
+
+
+def test_going_back_exchanges_only_what_was_exchanged() -> None:
+    found = change(
+        ONE_FEWER, {}, meanwhile=stuck("rel-decode", taken=1, given=1, before=ONE_FEWER, ready=False, placed=True)
+    )
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.kept, role.leaving, role.extra_pods) == (Happening.GOES_BACK, 1, 3, 1, 0)
+    assert role.capacity_percent == 75
+    assert role.restarts
+    assert restarted(found) == set(), "not all of its Pods are new"
+
+
+def test_going_back_half_way() -> None:
+    found = change({}, {}, meanwhile=stuck("rel-decode", taken=2, given=2, before={}))
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.kept, role.leaving, role.extra_pods) == (Happening.GOES_BACK, 2, 2, 2, 1)
+
+
+def test_going_back_is_warm_whatever_was_tried_meanwhile() -> None:
+    """Pods of the template that is gone back to run still, with what they compiled."""
+    other = first_plan(modelserver={"image": {"tag": "0.13.0"}})
+    role = part(change({}, {}, meanwhile=lambda world: world.roll(other, "rel-decode", taken=2, given=2)), "decode")
+    assert role.happens is Happening.GOES_BACK
+    assert role.cache is not None
+    assert role.cache.start is Start.WARM
+
+
+def test_another_change_after_one_that_is_stuck_restarts_them_all() -> None:
+    third: Blocks = {"modelserver": {"image": {"tag": "0.12.2"}}}
+    found = change({}, third, meanwhile=stuck("rel-decode", taken=0, given=1, before={}, ready=False, placed=False))
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.kept, role.leaving, role.extra_pods) == (Happening.RESTARTS, 4, 0, 5, 1)
+    assert keys(role.keys) == ["modelserver.image.tag: 0.12.1 -> 0.12.2"], "from what was applied last"
+
+
+def test_a_roll_out_that_goes_on_is_told_though_this_change_asks_for_nothing() -> None:
+    found = change({}, NEWER, meanwhile=lambda world: roll_all(world, taken=1, given=2))
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.kept, role.leaving) == (Happening.CONTINUES, 2, 2, 3)
+    assert keys(role.keys) == ["modelserver.image.tag: 0.12.0 -> 0.12.1"], "from what its old Pods were made from"
+    assert role.reason is not None
+    assert not found.changes_nothing
+    assert not found.restarts, "the engine has nothing to do"
+
+
+def roll_all(world: World, *, taken: int, given: int) -> None:
+    newer = plan_stack(accepted(**NEWER), EMPTY_CLUSTER)
+    for name in ("rel-prefill", "rel-decode"):
+        world.roll(newer, name, taken=taken, given=given)
+
+
+def test_a_roll_out_that_hangs_goes_on_with_the_strategy_that_is_written_now() -> None:
+    """The way out of a roll-out without spare devices: the same image, one fewer at a time."""
+    found = change(
+        {},
+        both(NEWER, ONE_FEWER),
+        meanwhile=stuck("rel-decode", taken=0, given=1, before={}, ready=False, placed=False),
+    )
+    role = part(found, "decode")
+    assert (role.happens, role.method, role.max_surge, role.max_unavailable) == (
+        Happening.CONTINUES,
+        Method.ROLLING,
+        0,
+        1,
+    )
+    assert (role.extra_pods, role.capacity_percent) == (0, 75)
+    assert part(found, "prefill").happens is Happening.RESTARTS
+
+
+# --- what was applied is not known, or does not tell it ---------------------------------------------------------------
+
+
+def forget(world: World) -> None:
+    for live in (*world.deployments.values(), *world.replica_sets):
+        live["metadata"]["annotations"].pop(labels.APPLIED)
+
+
+def test_a_stack_without_records_is_judged_by_its_templates() -> None:
+    found = change({}, NEWER, meanwhile=forget)
+    role = part(found, "decode")
+    assert restarted(found) == {"prefill", "decode"}
+    assert role.keys == ()
+    assert role.reason == "it is not known what was applied before"
+    assert role.paths == ("spec.containers[modelserver].image", "spec.initContainers[rdma-discovery].image")
+    assert role.cache is not None
+    assert role.cache.start is Start.UNKNOWN
+
+
+def test_a_stack_without_records_gets_them_without_a_restart() -> None:
+    assert change({}, {}, meanwhile=forget).changes_nothing
+
+
+def other_image_by_hand(world: World) -> None:
+    world.deployments["rel-decode"]["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/x:1"
+
+
+def test_what_somebody_changed_in_the_live_deployment_is_told_by_where_it_differs() -> None:
+    def by_hand(world: World) -> None:
+        other_image_by_hand(world)
+        world.take("rel-decode", 4)
+        world.give("rel-decode", world.deployments["rel-decode"]["spec"]["template"], 4)
+
+    role = part(change({}, {}, meanwhile=by_hand), "decode")
+    assert (role.happens, role.new, role.leaving) == (Happening.RESTARTS, 4, 4)
+    assert role.keys == ()
+    assert role.paths == ("spec.containers[modelserver].image",)
+    assert role.reason is not None
+    assert "no key" in role.reason
+
+
+def test_what_somebody_changed_and_no_pod_has_yet_restarts_nothing() -> None:
+    """The deployment controller has not looked at it, or could make no Pod of it: a quota, a policy."""
+    found = change({}, {}, meanwhile=other_image_by_hand)
+    assert found.changes_nothing
+    assert part(found, "decode").workloads[0].is_template_changed, "the engine writes the Deployment all the same"
+
+
+def test_what_others_own_in_a_template_restarts_nothing() -> None:
+    """`kubectl rollout restart` writes an annotation that the API server's answer keeps."""
+
+    def restarted_by_hand(world: World) -> None:
+        for live in world.deployments.values():
+            live["spec"]["template"]["metadata"].setdefault("annotations", {})["kubectl/restartedAt"] = BEGAN
+
+    def kept(trial: TrialFacts) -> TrialFacts:
+        results = copy.deepcopy(dict(trial.results))
+        for each in results.values():
+            each["spec"]["template"]["metadata"].setdefault("annotations", {})["kubectl/restartedAt"] = BEGAN
+        return dataclasses.replace(trial, results=results)
+
+    def rolled(world: World) -> None:
+        world.replica_sets.clear()
+        world.pods.clear()
+        restarted_by_hand(world)
+        for name, live in world.deployments.items():
+            world.give(name, live["spec"]["template"], live["spec"]["replicas"])
+
+    assert change({}, {}, meanwhile=rolled, trial=kept).changes_nothing
+
+
+# --- what is not known ------------------------------------------------------------------------------------------------
+
+UNTRIED = TrialFacts(unknown="403 Forbidden")
+
+
+def test_without_a_dry_run_the_keys_tell_of_a_restart() -> None:
+    found = change({}, NEWER, trial=lambda _: UNTRIED)
+    role = part(found, "decode")
+    assert role.happens is Happening.RESTARTS
+    assert not role.is_restart_certain
+    assert keys(role.keys) == ["modelserver.image.tag: 0.12.0 -> 0.12.1"]
+    assert any("could not be asked" in note for note in role.notes)
+    assert (role.new, role.leaving, role.extra_pods) == (4, 4, 1)
+
+
+def test_without_a_dry_run_keys_that_did_not_change_are_no_promise() -> None:
+    found = change({}, {}, trial=lambda _: UNTRIED)
+    assert {each.happens for each in found.parts} == {Happening.UNKNOWN}
+    assert not found.changes_nothing
+    assert all("403 Forbidden" in why for why in found.unknown)
+    assert {each.capacity_percent for each in found.parts} == {None}
+
+
+def test_without_dry_run_and_records_nothing_is_known() -> None:
+    found = change({}, NEWER, meanwhile=forget, trial=lambda _: UNTRIED)
+    assert {each.happens for each in found.parts} == {Happening.UNKNOWN}
+
+
+def test_a_workload_that_nobody_tried_is_not_known() -> None:
+    def without_decode(trial: TrialFacts) -> TrialFacts:
+        return dataclasses.replace(trial, results={n: r for n, r in trial.results.items() if n != "rel-decode"})
+
+    found = change({}, {}, trial=without_decode)
+    assert part(found, "decode").happens is Happening.UNKNOWN
+    assert part(found, "prefill").happens is Happening.STAYS
+    assert len(found.unknown) == 1
+
+
+@pytest.mark.parametrize("answer", [{}, {"kind": "Deployment"}, {"spec": {}}], ids=str)
+def test_an_answer_without_a_template_says_nothing(answer: dict[str, Any]) -> None:
+    def odd(trial: TrialFacts) -> TrialFacts:
+        return dataclasses.replace(trial, results={**trial.results, "rel-decode": answer})
+
+    assert part(change({}, {}, trial=odd), "decode").happens is Happening.UNKNOWN
+
+
+def test_without_deployments_nothing_is_known() -> None:
+    found = change({}, NEWER, around=lambda around: dataclasses.replace(around, deployments=None))
+    assert {each.part: each.happens for each in found.parts} == dict.fromkeys(
+        ("prefill", "decode", "epp"), Happening.UNKNOWN
+    )
+    assert found.unknown == ("the Deployments that run could not be read",)
+    assert not found.is_first_install
+
+
+def test_a_topology_that_is_not_known_is_not_guessed_at() -> None:
+    anchor = AnchorFacts(key="k", generation=1, uid="u", is_terminating=True)
+    plan = plan_stack(accepted(), dataclasses.replace(EMPTY_CLUSTER, anchor=anchor))
+    found = foresee(accepted().config, plan, Surroundings(deployments=[]), TrialFacts())
+    assert {each.happens for each in found.parts} == {Happening.UNKNOWN}
+    assert "still under way" in found.unknown[0]
+
+
+def test_without_pods_replica_sets_are_counted_and_that_is_said() -> None:
+    found = change(
+        {},
+        {},
+        meanwhile=stuck("rel-decode", taken=0, given=1, before={}, ready=False, placed=False),
+        around=lambda around: dataclasses.replace(around, release_pods=None, pods=None),
+    )
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.kept, role.leaving) == (Happening.GOES_BACK, 0, 4, 1)
+    assert role.notes == ("its Pods could not be read, so numbers of Pods may be others",)
+
+
+def test_pods_of_all_namespaces_do_where_those_of_the_release_were_not_asked_for() -> None:
+    found = change(
+        {}, NEWER, around=lambda around: dataclasses.replace(around, release_pods=None, pods=around.release_pods)
+    )
+    assert part(found, "decode").notes == ()
+    assert part(found, "decode").leaving == 4
+
+
+def test_without_replica_sets_a_restart_is_foreseen_of_every_pod() -> None:
+    """Which of them are of the wanted template can't be told."""
+    found = change(
+        {},
+        {},
+        meanwhile=stuck("rel-decode", taken=0, given=1, before={}, ready=False, placed=False),
+        around=lambda around: dataclasses.replace(around, replica_sets=None),
+    )
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.leaving) == (Happening.RESTARTS, 4, 5)
+    assert role.notes == ("its ReplicaSets could not be read, so numbers of Pods may be others",)
+
+
+def test_without_replica_sets_and_pods_the_deployment_itself_tells_that_nothing_changes() -> None:
+    found = change(
+        {}, {}, around=lambda around: dataclasses.replace(around, replica_sets=None, release_pods=None, pods=None)
+    )
+    assert found.changes_nothing
+
+
+def test_deployments_pods_and_replica_sets_of_others_are_nothing_to_this_release() -> None:
+    def with_others(around: Surroundings) -> Surroundings:
+        other = copy.deepcopy(around)
+        everything: list[dict[str, Any]] = []
+        for namespace, release in (("elsewhere", "rel"), ("ns", "other")):
+            for live in (*(other.deployments or ()), *(other.release_pods or ())):
+                one = copy.deepcopy(live)
+                one["metadata"] |= {"namespace": namespace, "uid": f"{live['metadata']['uid']}-{namespace}-{release}"}
+                one["metadata"]["labels"][labels.INSTANCE] = release
+                if "template" in one["spec"]:
+                    one["metadata"]["name"] = f"{release}-extra"
+                everything.append(one)
+        return dataclasses.replace(
+            around,
+            deployments=[*(around.deployments or ()), *(e for e in everything if "template" in e["spec"])],
+            release_pods=[*(around.release_pods or ()), *(e for e in everything if "template" not in e["spec"])],
+        )
+
+    assert change({}, {}, around=with_others).changes_nothing
+
+
+# --- a first install --------------------------------------------------------------------------------------------------
+
+
+def install(around: Surroundings | None = None, trial: TrialFacts | None = None, **blocks: Any) -> Impact:
+    wanted = accepted(**blocks)
+    plan = plan_stack(wanted, EMPTY_CLUSTER)
+    return foresee(
+        wanted.config,
+        plan,
+        around or Surroundings(deployments=[], replica_sets=[], release_pods=[], volume_claims={}),
+        trial or TrialFacts(live={"rel-epp": None}),
+    )
+
+
+def test_a_first_install_starts_everything_and_restarts_nothing() -> None:
+    found = install()
+    assert found.is_first_install
+    assert {each.part: (each.happens, each.before, each.after) for each in found.parts} == {
+        "prefill": (Happening.CREATED, 0, 4),
+        "decode": (Happening.CREATED, 0, 4),
+        "epp": (Happening.CREATED, 0, 1),
+    }
+    assert not found.restarts
+    assert found.outage is None
+    assert all(each.keys == () for each in found.parts), "no key is to blame"
+    assert {part(found, name).extra_pods for name in ("prefill", "decode")} == {4}
+
+
+@pytest.mark.parametrize(
+    ("claims", "want"),
+    [
+        pytest.param({}, Start.COLD, id="the compile cache is new"),
+        pytest.param({"rel-compile-cache-decode": {}}, Start.UNKNOWN, id="it is there from an earlier install"),
+        pytest.param(None, Start.UNKNOWN, id="it is not known whether it is there"),
+    ],
+)
+def test_a_new_role_compiles_first_unless_its_cache_is_filled(claims: dict[str, Any] | None, want: Start) -> None:
+    role = part(install(Surroundings(deployments=[], volume_claims=claims)), "decode")
+    assert role.cache is not None
+    assert role.cache.start is want
+
+
+def test_an_endpoint_picker_that_nobody_looked_at_is_not_known() -> None:
+    found = install(trial=TrialFacts(unknown="401 Unauthorized"))
+    assert not found.is_first_install
+    assert part(found, "epp").happens is Happening.UNKNOWN
+    assert found.unknown == ("epp: 401 Unauthorized",)
+
+
+def test_a_role_that_comes_beside_others_can_tell_why() -> None:
+    found = change({"modelserver": {"replicas": {"prefill": 0}}}, {"modelserver": {"replicas": {"prefill": 2}}})
+    role = part(found, "prefill")
+    assert (role.happens, role.method, role.extra_pods) == (Happening.CREATED, Method.START, 2)
+    assert role.capacity_percent is None
+    assert keys(role.keys) == ["modelserver.replicas.prefill: 0 -> 2"]
+    assert not found.is_first_install
+
+
+# --- another topology -------------------------------------------------------------------------------------------------
+
+
+def test_a_mode_switch_takes_everything_down_first() -> None:
+    found = change({}, PLACED)
+    assert keys(found.topology) == ["modelserver (mode): replicas -> nodePlacement"]
+    assert restarted(found) == {"prefill", "decode"}
+    decode = part(found, "decode")
+    assert (decode.method, decode.before, decode.after, decode.new, decode.leaving) == (Method.ALL_DOWN, 4, 3, 3, 4)
+    assert (decode.extra_pods, len(decode.freed), decode.capacity_percent) == (3, 4, 0)
+    assert len(found.freed) == 8, "the devices of all Pods of both roles are free by then"
+    assert found.outage is not None
+    assert found.outage.at_most_seconds == GRACE + BUDGET == decode.at_most_seconds
+    assert found.outage.about_seconds == GRACE + SEEN
+    assert found.outage.start is Start.WARM
+    assert part(found, "epp").happens is Happening.STAYS
+
+
+def test_a_mode_switch_with_another_image_says_that_too() -> None:
+    found = change({}, both(PLACED, {"modelserver": {"image": {"tag": "0.13.0"}}}))
+    assert keys(part(found, "decode").keys) == ["modelserver.image.tag: 0.12.0 -> 0.13.0"]
+    assert found.outage is not None
+    assert (found.outage.start, found.outage.about_seconds) == (Start.COLD, None)
+
+
+def test_pods_that_leave_already_hold_their_devices_until_the_switch() -> None:
+    def one_leaves(world: World) -> None:
+        world.pods[0]["metadata"]["deletionTimestamp"] = BEGAN
+
+    assert len(change({}, PLACED, meanwhile=one_leaves).freed) == 8
+
+
+def test_aggregated_serves_again_when_its_pods_have_started() -> None:
+    found = change({}, {"modelserver": {"replicas": {"aggregated": 2}}})
+    assert keys(found.topology) == ["modelserver (roles): prefill and decode -> aggregated"]
+    assert {each.part: each.happens for each in found.parts} == {
+        "prefill": Happening.DELETED,
+        "decode": Happening.DELETED,
+        "aggregated": Happening.CREATED,
+        "epp": Happening.RESTARTS,
+    }
+    assert found.outage is not None, "though no part of it is there before and afterwards"
+    assert found.outage.at_most_seconds == GRACE + BUDGET
+    assert part(found, "aggregated").extra_pods == 2
+    assert keys(part(found, "epp").keys) == ["modelserver (roles): prefill and decode -> aggregated"]
+
+
+def test_another_model_is_the_reason_of_a_change_of_the_topology() -> None:
+    found = change({}, {"modelserver": {"model": "other/model"}})
+    assert keys(found.topology) == ["modelserver.model: MiniMaxAI/MiniMax-M2.7 -> other/model"]
+    assert part(found, "decode").keys == ()
+    assert found.outage is not None
+    assert found.outage.start is Start.COLD
+
+
+def test_a_reorder_is_told_entry_by_entry() -> None:
+    entries = PLACED["modelserver"]["nodePlacement"]
+    found = change(PLACED, {"modelserver": {"nodePlacement": [entries[1], entries[0], *entries[2:]]}})
+    assert keys(found.topology) == [
+        "modelserver.nodePlacement[0]: prefill on n1 -> decode on n1",
+        "modelserver.nodePlacement[1]: decode on n1 -> prefill on n1",
+    ]
+    assert found.outage is not None
+
+
+def test_a_switch_of_a_stack_that_does_not_serve_is_no_outage() -> None:
+    def broken(world: World) -> None:
+        for each in world.pods:
+            each["status"]["conditions"][0]["status"] = "False"
+
+    assert change({}, PLACED, meanwhile=broken).outage is None
+
+
+# --- entries of nodePlacement -----------------------------------------------------------------------------------------
+
+
+def test_entries_of_a_role_are_exchanged_one_after_the_other() -> None:
+    found = change(PLACED, NEWER)
+    decode = part(found, "decode")
+    assert (decode.happens, decode.method) == (Happening.RESTARTS, Method.ONE_BY_ONE)
+    assert (decode.new, decode.leaving, decode.extra_pods, decode.max_surge) == (3, 3, 0, None)
+    assert decode.capacity_percent == 66, "two of three"
+    assert decode.at_most_seconds == 3 * (GRACE + BUDGET)
+    assert decode.outage is None
+    assert len(decode.freed) == 3
+    assert keys(decode.keys) == ["modelserver.image.tag: 0.12.0 -> 0.12.1"], "once for all entries"
+    assert [each.name for each in decode.workloads] == ["rel-decode-1", "rel-decode-2", "rel-decode-3"]
+
+
+def test_the_only_entry_of_a_role_is_an_outage() -> None:
+    found = change(PLACED, NEWER)
+    prefill = part(found, "prefill")
+    assert (prefill.method, prefill.capacity_percent) == (Method.RECREATE, 0)
+    assert prefill.outage is not None
+    assert found.outage == prefill.outage
+    assert prefill.outage.about_seconds == GRACE + SEEN
+    assert "entry" in prefill.outage.why
+
+
+def test_an_entry_that_does_not_serve_is_waited_for_by_nobody() -> None:
+    """Its node is gone, for instance: the other two are exchanged one after the other."""
+
+    def one_is_away(world: World) -> None:
+        for each in world.pods:
+            if each["metadata"]["name"].startswith("rel-decode-2-"):
+                each["status"]["conditions"][0]["status"] = "False"
+        for each in world.replica_sets:
+            if each["metadata"]["name"].startswith("rel-decode-2-"):
+                each["status"]["readyReplicas"] = 0
+
+    decode = part(change(PLACED, NEWER, meanwhile=one_is_away), "decode")
+    assert decode.capacity_percent == 33, "one of three serves while the other one of the two is away"
+
+
+def test_an_entry_that_is_dropped_gives_its_devices_back_last() -> None:
+    found = change(PLACED, {"modelserver": {"nodePlacement": PLACED["modelserver"]["nodePlacement"][:3]}})
+    decode = part(found, "decode")
+    assert (decode.happens, decode.before, decode.after, decode.leaving) == (Happening.SCALES_DOWN, 3, 2, 1)
+    assert decode.freed == ()
+    assert decode.capacity_percent == 100
+    assert keys(decode.keys) == ["modelserver.nodePlacement[3]: decode on n3 -> not set"]
+
+
+def test_an_entry_that_is_added_needs_devices_and_touches_no_other() -> None:
+    entries = [*PLACED["modelserver"]["nodePlacement"], {"role": "decode", "node": "n4"}]
+    found = change(PLACED, {"modelserver": {"nodePlacement": entries}})
+    decode = part(found, "decode")
+    assert (decode.happens, decode.new, decode.kept, decode.extra_pods) == (Happening.SCALES_UP, 1, 3, 1)
+    assert keys(decode.keys) == ["modelserver.nodePlacement[4]: not set -> decode on n4"]
+    assert decode.at_most_seconds == BUDGET
+    assert decode.cache is not None
+    assert decode.cache.start is Start.WARM
+
+
+def test_an_entry_that_is_added_together_with_a_new_image() -> None:
+    entries = [*PLACED["modelserver"]["nodePlacement"], {"role": "decode", "node": "n4"}]
+    decode = part(change(PLACED, both(NEWER, {"modelserver": {"nodePlacement": entries}})), "decode")
+    assert (decode.happens, decode.method, decode.new, decode.leaving) == (
+        Happening.RESTARTS,
+        Method.ONE_BY_ONE,
+        4,
+        3,
+    )
+    assert decode.extra_pods == 1
+
+
+# --- endpoint picker --------------------------------------------------------------------------------------------------
+
+
+def test_one_endpoint_picker_restarts_without_a_gap() -> None:
+    found = change({}, {"router": {"epp": {"drainSeconds": 600}}})
+    assert restarted(found) == {"epp"}
+    epp = part(found, "epp")
+    assert (epp.method, epp.capacity_percent, epp.outage) == (Method.ROLLING, 100, None)
+    assert (epp.accelerators, epp.nics, epp.cache) == (0, 0, None)
+    assert epp.notes == ("the new one is Ready before the old one leaves",)
+    assert keys(epp.keys) == ["router.epp.drainSeconds: 60 -> 600"]
+    assert {part(found, name).happens for name in ("prefill", "decode")} == {Happening.STAYS}
+    assert found.outage is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "want_note", "want_outage"),
+    [
+        pytest.param("FailOpen", "go to any Pod", False, id="open"),
+        pytest.param("FailClose", "are refused", True, id="closed"),
+    ],
+)
+def test_several_endpoint_pickers_leave_a_gap(mode: str, want_note: str, *, want_outage: bool) -> None:
+    before = {"router": {"epp": {"replicas": 2}, "inferencePool": {"failureMode": mode}}}
+    found = change(before, {"router": {"epp": {"drainSeconds": 600}}})
+    epp = part(found, "epp")
+    assert (epp.method, epp.capacity_percent) == (Method.RECREATE, 0)
+    assert want_note in epp.notes[0]
+    assert (epp.outage is not None) == want_outage
+    assert found.outage == epp.outage
+
+
+def test_more_of_several_endpoint_pickers_are_only_more() -> None:
+    epp = part(change({"router": {"epp": {"replicas": 2}}}, {"router": {"epp": {"replicas": 3}}}), "epp")
+    assert (epp.happens, epp.before, epp.after) == (Happening.SCALES_UP, 2, 3)
+    assert keys(epp.keys) == ["router.epp.replicas: 2 -> 3"]
+
+
+def test_the_second_endpoint_picker_restarts_the_first() -> None:
+    """Each has to know that there are several."""
+    epp = part(change({}, {"router": {"epp": {"replicas": 2}}}), "epp")
+    assert (epp.happens, epp.before, epp.after) == (Happening.RESTARTS, 1, 2)
+    assert keys(epp.keys) == ["router.epp.replicas: 1 -> 2"]
+
+
+def test_without_a_pool_the_endpoint_picker_is_made_anew() -> None:
+    found = change({}, {"router": {"inferencePool": {"create": False}}})
+    epp = part(found, "epp")
+    assert (epp.method, epp.capacity_percent, epp.outage) == (Method.REPLACE, 0, None)
+    assert "your proxy decides" in epp.notes[0]
+    assert "router.inferencePool.create: true -> false" in keys(epp.keys)
+    assert restarted(found) == {"epp"}
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "after", [{}, NEWER, PLACED, both(NEWER, RECREATE)], ids=["nothing", "image", "mode", "recreate"]
+)
+def test_what_is_foreseen_can_be_written_as_json(after: Blocks) -> None:
+    found = change({}, after)
+    text = json.dumps(to_json(found))
+    read = json.loads(text)
+    assert [each["part"] for each in read["parts"]] == [each.part for each in found.parts]
+    assert [each["happens"] for each in read["parts"]] == [each.happens.value for each in found.parts]
+    assert read["parts"][0]["extraPods"] == found.parts[0].extra_pods
+
+
+def test_the_same_world_gives_the_same_forecast_in_whatever_order_it_is_seen() -> None:
+    def shuffled(around: Surroundings) -> Surroundings:
+        return dataclasses.replace(
+            around,
+            deployments=list(around.deployments or ())[::-1],
+            replica_sets=list(around.replica_sets or ())[::-1],
+            release_pods=list(around.release_pods or ())[::-1],
+        )
+
+    def without_order(found: Impact) -> Impact:
+        parts = (dataclasses.replace(each, freed=tuple(sorted(each.freed))) for each in found.parts)
+        return dataclasses.replace(found, parts=tuple(parts))
+
+    for before, after in (({}, NEWER), ({}, PLACED), (PLACED, NEWER)):
+        assert without_order(change(before, after, around=shuffled)) == without_order(change(before, after))
