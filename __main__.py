@@ -11,6 +11,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from cluster.facts import read_facts
+from cluster.surroundings import read_surroundings
 from cluster.trial import try_workloads
 from cluster.wait import WaitError, Waits, until_change_has_ended
 from components.serving_stack import ServingStack, ServingStackArgs
@@ -18,14 +19,20 @@ from components.state import read_state
 from components.waits import end_quietly_when_interrupted
 from stack.config.encrypted import refuse_encrypted
 from stack.errors import ConfigError
+from stack.facts import NOT_TRIED
+from stack.guards import GuardsError
+from stack.guards.wanted import wanted
 from stack.plan import plan_stack
 from stack.rules import accept
 from stack.trial import weigh_trial
+from stack.weigh import weigh_change
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from stack.planned import ProviderPlan
+    from stack.config.root import StackConfig
+    from stack.facts import TrialFacts
+    from stack.planned import ProviderPlan, StackPlan
 
 
 def read_blocks() -> dict[str, Any]:
@@ -80,6 +87,20 @@ def in_one_line() -> Generator[None]:
         raise pulumi.RunError(str(error)) from None
 
 
+def weigh(config: StackConfig, plan: StackPlan, trial: TrialFacts) -> None:
+    """Say what the change does and what is in its way, and end where it must not be made."""
+    surroundings = read_surroundings(config.context, wanted(config, plan))
+    for unknown in surroundings.unknown:
+        pulumi.log.warn(f"not known: {unknown}")
+    weighed = weigh_change(config, plan, surroundings, trial)
+    if weighed.table:
+        pulumi.log.info(weighed.table)
+    for warning in weighed.warnings:
+        pulumi.log.warn(str(warning))
+    if weighed.refusals:
+        raise GuardsError(weighed.refusals)
+
+
 def main() -> None:
     """Declare the stack."""
     end_quietly_when_interrupted()
@@ -94,13 +115,16 @@ def main() -> None:
         pulumi.log.warn(f"not known: {unknown}")
     if state.unknown is not None:
         pulumi.log.warn(f"not known: the engine's state: {state.unknown}")
+    trial = NOT_TRIED
     with in_one_line():
         plan = plan_stack(accepted, facts, state)
         topology = plan.modelserver.topology
         if facts.anchor_is_known:  # else nobody answers
             workloads = [workload.object for workload in plan.modelserver.workloads]
             owner = topology.owner_reference(facts.anchor.uid) if facts.anchor is not None else None
-            plan = weigh_trial(plan, try_workloads(config.context, workloads, owner=owner))
+            others = [planned for planned in plan.router if planned.kind == "Deployment"]
+            trial = try_workloads(config.context, workloads, owner=owner, others=others)
+            plan = weigh_trial(plan, trial)
     if plan.refusal is not None and not pulumi.runtime.is_dry_run():
         if topology.leaving:
             # The engine looked at the cluster before this, so going on afterwards would take what goes for what runs.
@@ -112,6 +136,9 @@ def main() -> None:
                 seconds=plan.ending_seconds,
             )
         raise pulumi.RunError(plan.refusal)
+    if facts.answered and not topology.leaving:  # what goes has not given back yet what this change may count on
+        with in_one_line():
+            weigh(config, plan, trial)
     for warning in plan.warnings:
         pulumi.log.warn(warning)
     pulumi.log.info(f"node budget: {plan.budget}")

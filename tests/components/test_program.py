@@ -14,7 +14,16 @@ import pulumi
 import pytest
 
 from cluster.wait import WaitError, Waits
-from stack.facts import NOTHING_READ, AnchorFacts, ClaimFacts, ClusterFacts, TrialFacts, WorkloadFacts
+from stack.facts import (
+    NOTHING_AROUND,
+    NOTHING_READ,
+    AnchorFacts,
+    ClaimFacts,
+    ClusterFacts,
+    Surroundings,
+    TrialFacts,
+    WorkloadFacts,
+)
 from tests.builders import EMPTY_CLUSTER, SMALLEST, merged, plan
 from tests.components.programs import main_program
 from tests.components.recorder import UID, Recorder, holding
@@ -22,6 +31,7 @@ from tests.components.recorder import UID, Recorder, holding
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from stack.facts import Wanted
     from stack.planned import ObjectPlan
     from tests.components.recorder import Stage
 
@@ -55,11 +65,18 @@ class Tried:
     context: str
     workloads: list[str]
     owner: Any = None
+    others: tuple[str, ...] = ("rel-epp",)
 
 
 @pytest.fixture
 def tried() -> list[Tried]:
     """Every dry run."""
+    return []
+
+
+@pytest.fixture
+def looked() -> list[tuple[str, Wanted]]:
+    """Every look at what is around the stack."""
     return []
 
 
@@ -74,11 +91,13 @@ def run(
     declare: Stage,
     monkeypatch: pytest.MonkeyPatch,
     tried: list[Tried],
+    looked: list[tuple[str, Wanted]],
     ended: list[tuple[str, dict[str, Any]]],
 ) -> Generator[Callable[..., Recorder]]:
     """Run the program with blocks as the engine hands them over, against a cluster of which `facts` are known.
 
-    `trial` is what the API server says to the workloads in a dry run; `state` what the engine says of its state.
+    `trial` is what the API server says to the workloads in a dry run; `around` what is around the stack; `state` what
+    the engine says of its state.
     """
     before = signal.getsignal(signal.SIGINT)
 
@@ -88,6 +107,7 @@ def run(
         *,
         facts: ClusterFacts = EMPTY_CLUSTER,
         trial: TrialFacts = TAKEN,
+        around: Surroundings = NOTHING_AROUND,
         preview: bool = False,
         context: str | None = "test",
         secret_keys: tuple[str, ...] = (),
@@ -109,15 +129,29 @@ def run(
         def read_facts(_context: str, **_which: str) -> ClusterFacts:
             return facts
 
-        def try_workloads(context: str, workloads: Sequence[ObjectPlan], *, owner: object) -> TrialFacts:
-            tried.append(Tried(context=context, workloads=[workload.name for workload in workloads], owner=owner))
+        def try_workloads(
+            context: str, workloads: Sequence[ObjectPlan], *, owner: object, others: Sequence[ObjectPlan]
+        ) -> TrialFacts:
+            tried.append(
+                Tried(
+                    context=context,
+                    workloads=[workload.name for workload in workloads],
+                    owner=owner,
+                    others=tuple(other.name for other in others),
+                )
+            )
             return trial
+
+        def read_surroundings(context: str, wanted: Wanted) -> Surroundings:
+            looked.append((context, wanted))
+            return around
 
         def until_change_has_ended(context: str, **of_what: Any) -> None:
             ended.append((context, of_what))
 
         monkeypatch.setattr("cluster.facts.read_facts", read_facts)
         monkeypatch.setattr("cluster.trial.try_workloads", try_workloads)
+        monkeypatch.setattr("cluster.surroundings.read_surroundings", read_surroundings)
         monkeypatch.setattr("cluster.wait.until_change_has_ended", until_change_has_ended)
         if recorder is None:  # there is no cluster to wait for
             monkeypatch.setattr(Waits, "until_rolled_out", pass_by)
@@ -378,6 +412,57 @@ def test_what_the_api_server_warns_of_is_told_once(run: Callable[..., Recorder],
     trial = TrialFacts(warned={"rel-prefill": ("it is old",), "rel-decode": ()})
     assert run(trial=trial).of("Deployment")
     assert logged["warn"] == ["Deployment rel-prefill: the API server warns: it is old"]
+
+
+NO_CLASS = Surroundings(storage_classes={}, volume_claims={}, unknown=("Nodes: 403 Forbidden",))
+"""A cluster without any StorageClass, in which the nodes may not be listed."""
+IN_CLASS = {"compileCache": {"storageClass": "fast"}}
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_what_is_in_the_way_ends_a_run_before_anything_is_declared(
+    run: Callable[..., Recorder], logged: dict[str, list[str]], preview: bool
+) -> None:
+    recorder = Recorder()
+    with pytest.raises(pulumi.RunError) as caught:
+        run(around=NO_CLASS, storage=IN_CLASS, preview=preview, recorder=recorder)
+    assert str(caught.value).startswith(
+        "Refused before anything was touched:\n  storage.compileCache.storageClass = fast:"
+    )
+    assert recorder.objects == []
+    assert "not known: Nodes: 403 Forbidden" in logged["warn"]
+
+
+def test_a_guard_that_only_warns_is_told_and_goes_on(
+    run: Callable[..., Recorder], logged: dict[str, list[str]]
+) -> None:
+    assert run(around=NO_CLASS, storage=IN_CLASS, guards={"prerequisites": "warn", "volumes": "warn"}).of("Deployment")
+    assert any(line.startswith("storage.compileCache.storageClass = fast: ") for line in logged["warn"])
+
+
+def test_what_is_read_is_what_the_plan_needs(run: Callable[..., Recorder], looked: list[tuple[str, Wanted]]) -> None:
+    run(context="pinned", guards={"serial": "off"})
+    [(context, wanted)] = looked
+    assert context == "pinned"
+    assert (wanted.namespace, wanted.release) == ("ns", "rel")
+    assert wanted.nodes
+    assert not wanted.rivals
+
+
+def test_nothing_is_asked_around_the_stack_where_nobody_answers_or_an_earlier_change_goes_on(
+    run: Callable[..., Recorder], looked: list[tuple[str, Wanted]]
+) -> None:
+    run(facts=NOTHING_READ, preview=True)
+    leaving = dataclasses.replace(running({}), anchor=AnchorFacts(key="k", generation=1, uid="1", is_terminating=True))
+    run(facts=leaving, preview=True)
+    assert looked == []
+
+
+def test_what_the_change_does_is_told(run: Callable[..., Recorder], logged: dict[str, list[str]]) -> None:
+    around = Surroundings(deployments=[], replica_sets=[], release_pods=[])
+    run(around=around, trial=TrialFacts(live={"rel-epp": None}))
+    told = "nothing of rel runs yet: Pods of 4 prefill, 4 decode and 1 epp start, for what 8 claims ask for"
+    assert any(line.startswith(told) for line in logged["info"])
 
 
 def running(modelserver: dict[str, Any]) -> ClusterFacts:

@@ -106,8 +106,8 @@ def test_the_reference_stack_uses_every_device_and_puts_one_pod_of_each_role_on_
 ) -> None:
     bench = bench_of("reference")
     bench.add_model_store()
-    bench.add_claim_template()
     bench.write_file(ROOT / "Pulumi.prod.yaml")
+    bench.add_what_an_operator_has()
     bench.change(storage={"compileCache": {"storageClass": "kwok-volume"}})
     assert bench.dry_run_strictly() == {}
     bench.up()

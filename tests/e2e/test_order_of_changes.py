@@ -176,6 +176,7 @@ def test_new_pods_wait_for_a_pod_of_another_topology_whatever_made_it(bench_of: 
     """The anchor takes down what it owns; a Pod that somebody else holds is waited for before anything is made."""
     bench = bench_of("small")
     bench.write_file(ROOT / "Pulumi.dev.yaml")
+    bench.change(guards={"names": "warn"})  # a Pod that its selectors match and that it did not make
     bench.plane.api.create(
         {
             "apiVersion": "v1",

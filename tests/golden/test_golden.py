@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from cli.stackfile import read_stack_file
-from stack.facts import TrialFacts
+from stack.facts import NOTHING_AROUND, TrialFacts
 from tests.builders import EMPTY_CLUSTER, ROOT, STACK_FILES
 from tests.components.programs import main_program
 from tests.components.recorder import keep_pulumi_to_itself, type_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
-    from stack.facts import ClusterFacts
+    from stack.facts import ClusterFacts, Surroundings
     from tests.components.recorder import Recorded, Recorder, Stage
 
 HERE = ROOT / "tests" / "golden"
@@ -66,9 +66,13 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
     def read_facts(_context: str, **_which: str) -> ClusterFacts:
         return EMPTY_CLUSTER
 
-    def try_workloads(_context: str, _workloads: object, *, owner: object) -> TrialFacts:
+    def try_workloads(_context: str, _workloads: object, *, owner: object, others: object) -> TrialFacts:
+        assert others
         assert owner is None, "there is no anchor yet"
         return TrialFacts()
+
+    def read_surroundings(_context: str, _wanted: object) -> Surroundings:
+        return NOTHING_AROUND
 
     def run(path: Path) -> Recorder:
         blocks, context = read_stack_file(path.read_text(encoding="utf-8"))
@@ -79,6 +83,7 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
         pulumi.runtime.set_all_config(given, [])
         monkeypatch.setattr("cluster.facts.read_facts", read_facts)
         monkeypatch.setattr("cluster.trial.try_workloads", try_workloads)
+        monkeypatch.setattr("cluster.surroundings.read_surroundings", read_surroundings)
         monkeypatch.setattr("cluster.wait.Waits.until_rolled_out", pass_by)
         monkeypatch.setattr("pulumi.log.warn", list[str]().append)
         monkeypatch.setattr("pulumi.log.info", list[str]().append)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stack.config.guards import GUARD_NAMES
 from stack.config.root import StackConfig
 from stack.config.shape import every_key, written
 from stack.contributions import trace_contributions
@@ -286,6 +287,7 @@ CHANGES: list[Change] = [
     # --- how changes go on
     Change("rollout.patienceSeconds", 60, NONE),
     Change("rollout.protectTopology", value=True, want=NONE),
+    *(Change(f"guards.{name}", "warn", NONE) for name in GUARD_NAMES),
     # --- monitoring, tracing, the rest
     Change("monitoring.enabled", value=True, want=NONE, base="monitored"),
     Change("monitoring.provider", "prometheus-operator", NONE, base="monitored"),

@@ -1,0 +1,442 @@
+"""Guards on a live stack: what stands in the way is told by a preview, all at once, and nothing in the cluster changes.
+
+Each cell makes a change, and something around the stack where need be, and takes it back. Letters are told by their
+keys; what they say is the business of the unit tests.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from local.api import ApiError
+from local.crds import OWN, find_crds, install_crds
+from local.tools import FolderTools
+from local.waiting import wait_until
+from tests.builders import ROOT, merged
+from tests.e2e.bench import collections_in, without_traceback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from local.api import Object
+    from tests.e2e.bench import Bench
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
+
+VICTORIA = "vmpodscrapes.operator.victoriametrics.com"
+VICTORIAS = "/apis/operator.victoriametrics.com/v1beta1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+NODES = "/api/v1/nodes"
+LETTER = re.compile(r"^\s*(.*?): .*`guards\.(?!devices)\w+: warn` lets it pass", re.MULTILINE)
+"""The key and value of a refusal; what is said of devices is shown elsewhere."""
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+HASTY = {"effect": "NoSchedule", "key": "maintenance"}
+NO_TEMPLATE = {"claimTemplate": None, "claimTemplateName": "nowhere"}
+MONITORED = {
+    "enabled": True,
+    "provider": "victoriametrics",
+    "scraper": {"serviceAccount": {"name": "vmagent", "namespace": "monitoring"}},
+}
+
+
+@pytest.fixture(scope="module")
+def live(module_bench_of: Callable[[str], Bench]) -> Bench:
+    """Stack dev with one Pod of each role; its caches are of a class that does not grow."""
+    bench = module_bench_of("small")
+    bench.write_file(ROOT / "Pulumi.dev.yaml")
+    bench.change(
+        modelserver={"replicas": {"prefill": 1, "decode": 1}},
+        storage={"compileCache": {"storageClass": "kwok-volume-fixed"}},
+    )
+    bench.up()
+    return bench
+
+
+# --- what stands around the stack -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def there(bench: Bench, *manifests: Object) -> Generator[None]:
+    """Objects of somebody else, for a while."""
+    for manifest in manifests:
+        bench.plane.api.create(manifest)
+    try:
+        yield
+    finally:
+        for manifest in manifests:
+            path = bench.plane.api.path_of(manifest)
+            bench.plane.api.delete(path, grace_seconds=0)
+            wait_until(partial(is_gone, bench, path), timeout=60, what=f"{path} to go")
+
+
+def is_gone(bench: Bench, path: str) -> bool:
+    return bench.plane.api.find(path) is None
+
+
+@contextmanager
+def patched(bench: Bench, path: str, change: Object, back: Object) -> Generator[None]:
+    """Another state of an object of the cluster, for a while."""
+    bench.plane.api.patch(path, change)
+    try:
+        yield
+    finally:
+        bench.plane.api.patch(path, back)
+
+
+@contextmanager
+def without_victoria(bench: Bench) -> Generator[None]:
+    """The kind of VictoriaMetrics' Pod scrapes is not served, for a while."""
+    bench.plane.api.delete(f"{CRDS}/{VICTORIA}")
+    try:
+        wait_until(lambda: "VMPodScrape" not in str(bench.plane.api.find(VICTORIAS)), timeout=60, what="the kind to go")
+        yield
+    finally:
+        crds = [crd for crd in find_crds(FolderTools(programs=OWN), projects=()) if crd.name == VICTORIA]
+        assert crds, f"in {OWN}"
+        install_crds(bench.plane.api, crds)
+        wait_until(partial(has_scrapes, bench), timeout=60, what="the kind to come back")
+
+
+def has_scrapes(bench: Bench) -> bool:
+    """For a moment after it came the API server asks for patience."""
+    try:
+        bench.plane.api.list(f"{VICTORIAS}/vmpodscrapes")
+    except ApiError:
+        return False
+    return True
+
+
+def volume_claim(bench: Bench, name: str, mode: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": bench.namespace},
+        "spec": {
+            "accessModes": [mode],
+            "storageClassName": "kwok-volume",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def stores(bench: Bench) -> AbstractContextManager[None]:
+    modes = {"of-one-node": "ReadWriteOnce", "of-one-pod": "ReadWriteOncePod"}
+    return there(bench, *(volume_claim(bench, name, mode) for name, mode in modes.items()))
+
+
+def strangers(bench: Bench) -> AbstractContextManager[None]:
+    """A Gateway and a ClusterRole of somebody else under names of the stack, and a Pod with its labels."""
+    gateway = {
+        "gatewayClassName": "istio",
+        "listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}],
+    }
+    labels = {"app.kubernetes.io/instance": "rel", "app.kubernetes.io/component": "decode"}
+    return there(
+        bench,
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "Gateway",
+            "metadata": {"name": "shared", "namespace": bench.namespace},
+            "spec": gateway,
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"rel-{bench.namespace}-epp", "labels": {"app.kubernetes.io/managed-by": "Helm"}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "canary", "namespace": bench.namespace, "labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "example.com/canary:1"}]},
+        },
+    )
+
+
+def maintenance(bench: Bench) -> AbstractContextManager[None]:
+    return patched(bench, f"{NODES}/npu-1", {"spec": {"taints": [HASTY]}}, {"spec": {"taints": None}})
+
+
+def no_default_class(bench: Bench) -> AbstractContextManager[None]:
+    path = "/apis/storage.k8s.io/v1/storageclasses/kwok-volume"
+    change, back = ({"metadata": {"annotations": {DEFAULT_CLASS: each}}} for each in ("false", "true"))
+    return patched(bench, path, change, back)
+
+
+def rival(bench: Bench) -> AbstractContextManager[None]:
+    """Another release whose roll-out on the same devices does not get on."""
+    namespace = f"{bench.namespace}-other"
+    labels = {"app.kubernetes.io/instance": "chat", "llm-d.ai/role": "decode"}
+    claim = {"name": "devices", "resourceClaimTemplateName": "theirs"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "containers": [
+                {"name": "c", "image": "example.com/chat:1", "resources": {"claims": [{"name": "devices"}]}}
+            ],
+            "resourceClaims": [claim],
+            "nodeSelector": {"pool": "none"},
+        },
+    }
+    requests = [{"name": "npu", "exactly": {"deviceClassName": "npu.rebellions.ai", "count": 1}}]
+    return there(
+        bench,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "theirs", "namespace": namespace},
+            "spec": {"spec": {"devices": {"requests": requests}}},
+        },
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "chat-decode", "namespace": namespace, "labels": labels},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+        },
+    )
+
+
+def nothing(_: Bench) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def cell(
+    name: str,
+    change: dict[str, Any],
+    refused: set[str],
+    warned: set[str] | None = None,
+    *,
+    around: Callable[[Bench], AbstractContextManager[None]] = nothing,
+) -> Any:
+    """A change, what is around the stack, and the keys of what is refused and warned of; `ns` is the namespace."""
+    return pytest.param(change, refused, warned or set[str](), around, id=name)
+
+
+CELLS = [
+    cell(
+        "claims that are there and differ",
+        {
+            "storage": {
+                "compileCache": {"storageClass": "kwok-volume", "accessModes": ["ReadWriteOnce"], "size": "5Gi"},
+                "model": {"size": "10Gi"},
+            }
+        },
+        {
+            "storage.compileCache.storageClass = kwok-volume",
+            "storage.compileCache.accessModes = ReadWriteOnce",
+            "storage.compileCache.size = 5Gi",
+            "storage.model.size = 10Gi",
+        },
+    ),
+    cell(
+        "a claim that cannot grow",
+        {"storage": {"compileCache": {"size": "20Gi"}}},
+        {"storage.compileCache.size = 20Gi"},
+    ),
+    cell(
+        "claims from outside that are missing or for one Pod or node",
+        {
+            "storage": {
+                "compileCache": {
+                    "kind": "existingClaim",
+                    "existingClaim": {"prefill": "of-one-node", "decode": "nowhere"},
+                },
+                "model": {"kind": "existingClaim", "existingClaim": "of-one-pod"},
+            }
+        },
+        {
+            "storage.compileCache.existingClaim.decode = nowhere",
+            "storage.model.existingClaim = of-one-pod (ReadWriteOncePod)",
+        },
+        {"storage.compileCache.existingClaim.prefill = of-one-node (ReadWriteOnce)"},
+        around=stores,
+    ),
+    cell(
+        "what the stack refers to and is not there",
+        {
+            "imagePullSecrets": ["no-login"],
+            "gateway": {"className": "nobodys"},
+            "modelserver": {
+                "serviceAccountName": "nobody",
+                "serveEnv": {"KEY": {"secretKeyRef": {"name": "no-key", "key": "k"}}},
+                "podOverrides": {
+                    "decode": {"priorityClassName": "no-priority"},
+                    "prefill": {"runtimeClassName": "no-runtime"},
+                },
+            },
+            "devices": {
+                "claimTemplate": {
+                    "requests": [
+                        {"name": "npu", "deviceClassName": "npu.rebellions.ai", "count": 1},
+                        {"name": "nic", "deviceClassName": "no-class", "count": 1},
+                    ]
+                }
+            },
+            "storage": {"modelOffload": {"enabled": True, "storageClass": "no-storage"}},
+        },
+        {
+            "imagePullSecrets[0] = no-login",
+            "modelserver.serviceAccountName = nobody",
+            "modelserver.serveEnv.KEY.secretKeyRef.name = no-key",
+            "modelserver.podOverrides.decode.priorityClassName = no-priority",
+            "modelserver.podOverrides.prefill.runtimeClassName = no-runtime",
+            "devices.claimTemplate.requests[1].deviceClassName = no-class",
+            "storage.modelOffload.storageClass = no-storage",
+        },
+        {"gateway.className = nobodys"},
+    ),
+    cell(
+        "a claim template that is not there, and no class for a volume",
+        {"devices": NO_TEMPLATE, "storage": {"modelOffload": {"enabled": True}}},
+        {"devices.claimTemplateName = nowhere", "storage.modelOffload.storageClass"},
+        around=no_default_class,
+    ),
+    cell(
+        "an API that is not served",
+        {"monitoring": MONITORED},
+        {"monitoring.provider = victoriametrics"},
+        around=without_victoria,
+    ),
+    cell(
+        "names that are taken, and a Pod that would be",
+        {"gateway": {"name": "shared"}, "monitoring": MONITORED},
+        {"Gateway shared = ns/shared", "ClusterRole rel-ns-epp = rel-ns-epp", "Pod canary"},
+        around=strangers,
+    ),
+    cell(
+        "nodes that are missing or take no Pod",
+        {
+            "modelserver": {
+                "replicas": {"prefill": 0, "decode": 0},
+                "nodePlacement": [{"role": "prefill", "node": "npu-9"}, {"role": "decode", "node": "npu-1"}],
+            }
+        },
+        {"modelserver.nodePlacement[0].node = npu-9", "modelserver.nodePlacement[1].node = npu-1"},
+        around=maintenance,
+    ),
+    cell(
+        "more than the nodes have, together",
+        {"modelserver": {"replicas": {"prefill": 2}, "resources": {"requests": {"cpu": "100", "memory": "1Gi"}}}},
+        {"modelserver.replicas"},
+    ),
+    cell(
+        "more than any node has",
+        {"router": {"epp": {"resources": {"requests": {"cpu": "200"}}}}},
+        {"router.epp.replicas = 1"},
+    ),
+    cell(
+        "another release that rolls out",
+        {"modelserver": {"image": {"tag": "next"}}},
+        {"devices = npu.rebellions.ai"},
+        around=rival,
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "refused", "warned", "around"), CELLS)
+def test_a_preview_refuses(
+    live: Bench,
+    change: dict[str, Any],
+    refused: set[str],
+    warned: set[str],
+    around: Callable[[Bench], AbstractContextManager[None]],
+) -> None:
+    good = live.blocks
+    with around(live):
+        try:
+            live.write(**merged(good, change))
+            before = versions(live)
+            said = live.refuse_preview().replace(live.namespace, "ns")
+            assert without_traceback(said)
+            told = {re.sub(r"^(Pod \S+) = .*", r"\1", key) for key in LETTER.findall(said)}
+            assert told == refused, said
+            for key in warned:
+                assert re.search(rf"(^|\s){re.escape(key)}: ", said), said
+            assert versions(live) == before, "nothing was touched"
+        finally:
+            live.write(**good)
+
+
+def test_what_a_guard_lets_pass_is_said_and_an_update_is_refused_like_a_preview(live: Bench) -> None:
+    good = live.blocks
+    change: dict[str, Any] = {"storage": {"compileCache": {"storageClass": "kwok-volume"}}}
+    try:
+        live.write(**merged(good, change))
+        before = versions(live)
+        assert "Refused before anything was touched:" in live.refuse()
+        assert versions(live) == before
+
+        live.write(**merged(good, change | {"guards": {"volumes": "warn"}}))
+        passed = live.foresee()
+        assert passed.counts == {}, "the class stays as it is"
+        assert "storage.compileCache.storageClass = kwok-volume: claim rel-compile-cache-decode is there" in passed.said
+
+        live.write(**merged(good, change | {"guards": {"volumes": "off"}}))
+        assert "is there and has class" not in live.foresee().said
+    finally:
+        live.write(**good)
+
+
+def test_who_starts_no_pod_does_not_wait_for_another_release(live: Bench) -> None:
+    with rival(live):
+        seen = live.foresee()
+    assert seen.counts == {}
+    assert "is rolling out" not in seen.said
+
+
+def test_a_namespace_that_is_missing_is_refused(bench_of: Callable[[str], Bench]) -> None:
+    bench = bench_of("small")
+    bench.write_file(ROOT / "Pulumi.dev.yaml")
+    bench.write_over(namespace=f"{bench.namespace}-none")
+    said = bench.refuse_preview()
+    assert "there is no such namespace" in said
+    assert said.count("lets it pass") == 1, "what is missing in it follows from that"
+
+
+def test_who_sees_only_the_namespace_is_told_what_is_not_known(live: Bench, tmp_path: Path) -> None:
+    api, account = live.plane.api, {"name": "narrow", "namespace": live.namespace}
+    kind = "rbac.authorization.k8s.io/v1"
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
+    api.create(
+        {
+            "apiVersion": kind,
+            "kind": "RoleBinding",
+            "metadata": account,
+            "roleRef": {"apiGroup": kind.partition("/")[0], "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", **account}],
+        }
+    )
+    path = f"/api/v1/namespaces/{live.namespace}/serviceaccounts/narrow/token"
+    request: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
+    content = yaml.safe_load(live.plane.kubeconfig.read_text())
+    content["users"][0]["user"] = {"token": api.request("POST", path, request)["status"]["token"]}
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(content))
+    live.environment["KUBECONFIG"] = str(file)
+    try:
+        seen = live.foresee()
+    finally:
+        live.environment["KUBECONFIG"] = str(live.plane.kubeconfig)
+    assert seen.counts == {}
+    assert re.search(r"not known: Pods of all namespaces, .* and \d+ more: 403 Forbidden", seen.said), seen.said
+
+
+def versions(bench: Bench) -> dict[str, str]:
+    """Resource version of everything in the namespace."""
+    found: dict[str, str] = {}
+    for kind, collection in collections_in(bench.plane, bench.namespace):
+        for item in bench.plane.api.list(collection):
+            found[f"{kind}/{item['metadata']['name']}"] = item["metadata"]["resourceVersion"]
+    return found
