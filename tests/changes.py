@@ -25,6 +25,8 @@ STORAGE_CLASSES = (None, "kwok-volume", "kwok-volume-late")
 ACCESS_MODES = (("ReadWriteMany",), ("ReadWriteMany", "ReadWriteOnce"), ("ReadWriteMany", "ReadOnlyMany"))
 BASE: Mapping[str, Any] = {
     "recipe": "qwen3-0.6b",
+    # What is safe must be so without the guard that would refuse another class or mode.
+    "guards": {"volumes": "warn"},
     "devices": {
         "claimTemplate": {
             "requests": [

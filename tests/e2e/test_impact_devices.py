@@ -110,8 +110,8 @@ def test_after_a_stuck_exchange_of_the_claim_template_the_previous_configuration
     claimed(live)
     good, before, were = live.blocks, live.parts(), templates(live)
     live.change(devices=claims("nobody.example.com"))
-    assert "there is no DeviceClass of this name" in live.refuse()
-    live.change(guards={"prerequisites": "warn", "devices": "warn"})
+    assert "cannot fit" in live.refuse(), "there are none of that driver"
+    live.change(guards={"devices": "warn"})
     said = live.refuse()
     assert "unschedulable" in said
     assert without_traceback(said)

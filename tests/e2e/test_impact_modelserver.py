@@ -27,16 +27,13 @@ if TYPE_CHECKING:
     from tests.e2e.bench import Bench
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("impact-modelserver")]
-LOGIN = "registry-pull"
 DIGEST = f"sha256:{'ab' * 32}"
 BOTH = serve_configs("prefill", "decode")
 
 
 @pytest.fixture(scope="module")
 def live(module_bench_of: Callable[[str], Bench]) -> Bench:
-    bench = start(module_bench_of("small"))
-    bench.add_secret(LOGIN)
-    return bench
+    return start(module_bench_of("small"))
 
 
 def modelserver(key: str, value: Any, restarts: frozenset[str], **more: Any) -> Cell:
@@ -107,7 +104,7 @@ def test_no_pod_restarts(live: Bench, each: Cell) -> None:
     cell("tracing.collector.endpoint", "http://b:4317", SERVERS | EPP, changes=BOTH),
     cell("tracing.sampler", "always_on", SERVERS | EPP),
     cell("tracing.samplerArg", "0.5", SERVERS | EPP),
-    cell("imagePullSecrets", [LOGIN], SERVERS | EPP),
+    cell("imagePullSecrets", ["registry-pull"], SERVERS | EPP),
 )
 def test_all_model_servers_and_the_endpoint_picker_restart(live: Bench, each: Cell) -> None:
     """The endpoint picker is traced as well, and its image pulled with the same Secrets."""
