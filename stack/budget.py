@@ -11,7 +11,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from stack.planned import BudgetLine, BudgetPlan
-from stack.scalars import amount
+from stack.spares.pods import pod_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 def budget_line(part: str, manifest: Manifest, devices: DevicesPlan | None) -> BudgetLine:
     """One Deployment's Pods; `devices=None` for Pods that take none."""
-    pod = manifest["spec"]["template"]["spec"]
+    requests = pod_requests(manifest["spec"]["template"]["spec"])
     return BudgetLine(
         part=part,
         pods=manifest["spec"]["replicas"],
-        cpu_millis=ceil(_pod_request(pod, "cpu") * 1000),
-        memory_bytes=ceil(_pod_request(pod, "memory")),
+        cpu_millis=requests.get("cpu", 0),
+        memory_bytes=requests.get("memory", 0),
         accelerators=0 if devices is None else devices.accelerators,
         nics=0 if devices is None else devices.nics,
         surge=_surge(manifest["spec"]),
@@ -59,27 +59,3 @@ def _add(one: BudgetLine, other: BudgetLine) -> BudgetLine:
         nics=one.nics,
         surge=one.surge + other.surge,
     )
-
-
-def _pod_request(pod: Mapping[str, Any], resource: str) -> Any:
-    """Request of a Pod as the scheduler counts it.
-
-    Containers and native sidecars run side by side; each other init container runs alone, beside the sidecars before it
-    (Kubernetes, "Sidecar Containers", resource sharing within containers).
-    """
-    beside = amount("0")
-    highest = amount("0")
-    for container in pod.get("initContainers", ()):
-        wanted = _request(container, resource)
-        if container.get("restartPolicy") == "Always":
-            beside += wanted
-        else:
-            highest = max(highest, beside + wanted)
-    return max(highest, beside + sum((_request(c, resource) for c in pod["containers"]), amount("0")))
-
-
-def _request(container: Mapping[str, Any], resource: str) -> Any:
-    """A limit without a request is the request, as the API server defaults it."""
-    resources = container.get("resources", {})
-    value = resources.get("requests", {}).get(resource, resources.get("limits", {}).get(resource, "0"))
-    return amount(str(value))

@@ -82,10 +82,11 @@ class ConfigError(Exception):
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Sort by key, then by text, and say nothing twice. List positions sort as numbers: `[2]` before `[10]`."""
-    return tuple(sorted(set(problems), key=lambda problem: (_natural(problem.key), str(problem))))
+    return tuple(sorted(set(problems), key=lambda problem: (natural(problem.key), str(problem))))
 
 
-def _natural(key: str) -> tuple[tuple[int, str], ...]:
+def natural(key: str) -> tuple[tuple[int, str], ...]:
+    """By what config keys are sorted: numbers in them count as such."""
     parts = re.split(r"([0-9]+)", key)
     return tuple((int(part), "") if re.fullmatch(r"[0-9]{1,9}", part) else (-1, part) for part in parts)
 

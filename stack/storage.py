@@ -140,7 +140,7 @@ def refuse_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: C
         if live.is_terminating:
             problems.append(
                 Problem(
-                    key=_key(config, volume),
+                    key=block_of(config, volume),
                     value=show(name),
                     why="this claim is being deleted, and what it holds goes with it",
                     fix=f"Stop the Pods that still use it (`{kubectl} describe pvc {name}` names them), wait until "
@@ -153,11 +153,11 @@ def refuse_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: C
             overwrite = "" if live.instance is None else " --overwrite"
             problems.append(
                 Problem(
-                    key=_key(config, volume),
+                    key=block_of(config, volume),
                     value=show(name),
                     why=f"a claim of this name exists without the label {label} of this release (it has {found}), so "
                     "it may be somebody else's",
-                    fix=f"To take it over with what it holds, set {_key(config, volume)}.adopt: true, or label it: "
+                    fix=f"To take it over with what it holds, set {block_of(config, volume)}.adopt: true, or label it: "
                     f"`{kubectl} label pvc {name} {label}{overwrite}`. Otherwise choose another release or namespace",
                 )
             )
@@ -171,7 +171,7 @@ def warn_of_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: 
     if facts.claims is not None:
         return tuple(
             Problem(
-                key=f"{_key(config, volume)}.adopt",
+                key=f"{block_of(config, volume)}.adopt",
                 value=show(volume.object.name),
                 why=f"this claim has the label of release `{live.instance}` and is taken over from it",
                 fix=f"See that nothing deploys `{live.instance}` with this claim any more: it would be refused there, "
@@ -192,7 +192,8 @@ def warn_of_claims(config: StackConfig, volumes: tuple[VolumePlan, ...], facts: 
     )
 
 
-def _key(config: StackConfig, volume: VolumePlan) -> str:
+def block_of(config: StackConfig, volume: VolumePlan) -> str:
+    """The block of the stack file that says what this claim is to be."""
     return "storage.model" if _is_model(config, volume) else "storage.compileCache"
 
 

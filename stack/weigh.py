@@ -46,14 +46,10 @@ def weigh_change(config: StackConfig, plan: StackPlan, surroundings: Surrounding
         trial: the planned Deployments as they would be stored.
     """
     impact, found = guard_devices(config, plan, foresee(config, plan, surroundings, trial), surroundings, trial)
+    is_known = all(part.happens is not Happening.UNKNOWN for part in impact.parts)
     refusals, warnings = sort_findings(
-        config.guards, (*check_guards(config, plan, surroundings), *found), starting=_starting(impact)
+        config.guards,
+        (*check_guards(config, plan, surroundings), *found),
+        starting=impact.starting if is_known else None,
     )
     return Weighed(impact=impact, refusals=refusals, warnings=warnings)
-
-
-def _starting(impact: Impact) -> frozenset[str] | None:
-    """Names of the Deployments that start Pods in this change; None when it is not known of one."""
-    if any(part.happens is Happening.UNKNOWN for part in impact.parts):
-        return None
-    return frozenset(workload.name for part in impact.parts for workload in part.workloads if workload.new)

@@ -21,7 +21,7 @@ from stack.spares.fit import Outcome, Verdict, judge
 from stack.spares.supply import read_supply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from stack.config.root import StackConfig
     from stack.facts import Object, Surroundings, TrialFacts
@@ -105,7 +105,6 @@ class _Change:
     """What a change asks for, Pod by Pod."""
 
     def __init__(self, plan: StackPlan, impact: Impact, surroundings: Surroundings, trial: TrialFacts) -> None:
-        self.plan = plan
         self._surroundings = surroundings
         self._trial = trial
         self._specs = dict(_claim_specs(plan, surroundings))
@@ -115,6 +114,7 @@ class _Change:
             if live["metadata"]["namespace"] == plan.namespace
         }
         self._planned = {workload.object.name: workload for workload in plan.modelserver.workloads}
+        self.impact = impact
         self.parts = [part for part in impact.parts if part.part != "epp"]
 
     def meanwhile(self) -> list[Wanting]:
@@ -174,11 +174,6 @@ class _Change:
         asking = [part for part in self.parts if part.new]
         return bool(asking) and all(part.happens in NOT_THIS_CHANGES for part in asking)
 
-    @property
-    def starting(self) -> frozenset[str]:
-        """Names of the Deployments that start Pods."""
-        return frozenset(w.name for part in self.parts for w in part.workloads if w.new)
-
     def _needs_other(self, name: str) -> bool:
         live, result = self._live.get(name), self._trial.results.get(name)
         if live is None or result is None:
@@ -225,9 +220,9 @@ def _findings(config: StackConfig, change: _Change, verdict: Verdict, *, is_fina
     what = "when this change is through, its Pods" if is_final else "the Pods that this change adds"
     told = ". ".join([f"devices for {what}: {verdict.outcome.value}", *verdict.reasons, *map(str, verdict.shares)])
     if verdict.outcome is Outcome.CANNOT and not change.is_asked_before:
-        yield refusal("devices", key, value, told, fix=fix, workloads=change.starting, idle="omit")
+        yield refusal("devices", key, value, told, fix=fix, workloads=change.impact.starting, idle="omit")
     else:
-        yield warning("devices", key, value, told, fix=fix, workloads=change.starting, idle="omit")
+        yield warning("devices", key, value, told, fix=fix, workloads=change.impact.starting, idle="omit")
 
 
 def _way_out(config: StackConfig, change: _Change, *, is_final: bool) -> tuple[str, str, str]:
@@ -247,5 +242,4 @@ def _way_out(config: StackConfig, change: _Change, *, is_final: bool) -> tuple[s
 
 
 def _counts(parts: Sequence[PartImpact]) -> str:
-    grown: Mapping[str, int] = {part.part: part.after for part in parts if part.new}
-    return ", ".join(f"{part} {count}" for part, count in grown.items())
+    return ", ".join(f"{part.part} {part.after}" for part in parts if part.new)

@@ -14,6 +14,7 @@ from stack import labels, names
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal
 from stack.guards.wanted import fixed_names
+from stack.rollout import words
 from stack.rollout.pods import TEMPLATE_HASH
 from stack.router import pool_selector
 from stack.scalars import ROLES
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from stack.config.root import StackConfig
     from stack.facts import Object, Reference, Surroundings
     from stack.planned import StackPlan
-
-MOST_NAMED = 3
 
 
 def guard_names(config: StackConfig, plan: StackPlan, surroundings: Surroundings) -> Iterator[GuardFinding]:
@@ -117,13 +116,10 @@ def _strangers(config: StackConfig, plan: StackPlan, surroundings: Surroundings)
         if matching:
             found.setdefault(" and ".join(matching), []).append(meta["name"])
     for who, pods in found.items():
-        listed = ", ".join(sorted(pods)[:MOST_NAMED]) + (
-            f" and {len(pods) - MOST_NAMED} more" * (len(pods) > MOST_NAMED)
-        )
         label = f"{labels.INSTANCE}={plan.release}"
         yield refusal(
             "names",
-            f"Pod {listed}",
+            f"Pod {words.join(sorted(pods))}",
             label,
             f"not made by this stack, but {who} would select {'it' if len(pods) == 1 else 'them'}, and send requests "
             "there or count it among its own",

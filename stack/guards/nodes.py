@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal
 from stack.guards.identity import maker_of
+from stack.rollout.devices import HOSTNAME
 from stack.spares.pods import amounts, pod_requests, why_not
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from stack.planned import Manifest, StackPlan, WorkloadPlan
     from stack.spares.pods import Amounts
 
-HOSTNAME = "kubernetes.io/hostname"
 DEFAULT_SCHEDULER = "default-scheduler"
 ROOM = ("cpu", "memory", "ephemeral-storage", "pods")
 """What every Pod takes of a node; devices are none of it."""

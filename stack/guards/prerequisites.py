@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from stack.gateway import GATEWAY_API, POOL_GROUP
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
-from stack.guards.version import UNKNOWN, server_version
+from stack.storage import block_of
+from stack.version import UNKNOWN, minor_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -63,7 +64,7 @@ def guard_prerequisites(config: StackConfig, plan: StackPlan, surroundings: Surr
 
 
 def _server(surroundings: Surroundings) -> Iterator[GuardFinding]:
-    version = server_version(surroundings)
+    version = minor_version(surroundings.server_version)
     if UNKNOWN != version < OLDEST_SERVER:
         yield refusal(
             "prerequisites",
@@ -264,9 +265,10 @@ def _storage_classes(config: StackConfig, plan: StackPlan, surroundings: Surroun
     for volume in plan.volumes:
         name = volume.object.name
         if live is not None and name not in live:
-            is_model = volume.object.manifest["metadata"]["labels"]["app.kubernetes.io/component"] == "model"
-            key = "storage.model.storageClass" if is_model else "storage.compileCache.storageClass"
-            wanted[key] = (volume.object.manifest["spec"].get("storageClassName"), f"claim {name}")
+            wanted[f"{block_of(config, volume)}.storageClass"] = (
+                volume.object.manifest["spec"].get("storageClassName"),
+                f"claim {name}",
+            )
     if storage.model_offload.enabled:
         wanted["storage.modelOffload.storageClass"] = (storage.model_offload.storage_class, "every Pod's offload claim")
     for key, (name, claim) in wanted.items():

@@ -14,6 +14,7 @@ from stack.config.env import FromSecret
 from stack.facts import Reference
 from stack.gateway import GATEWAY_API, POOL_GROUP
 from stack.protection import API_VERSION as ADMISSION
+from stack.rollout import devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -201,24 +202,12 @@ def claims(plan: StackPlan) -> dict[str, frozenset[str]]:
 
 def extended_resources(pod: Manifest) -> frozenset[str]:
     """Extended resources that a Pod asks for: those with a domain that is not Kubernetes' own."""
-    asked: set[str] = set()
-    for container in (*(pod.get("initContainers") or ()), *pod["containers"]):
-        resources: Manifest = container.get("resources") or {}
-        for kind in ("requests", "limits"):
-            asked |= (resources.get(kind) or {}).keys()
-    return frozenset(name for name in asked if "/" in name and not name.startswith("kubernetes.io/"))
+    return frozenset(name for name in devices.extended_resources(pod) if not name.startswith("kubernetes.io/"))
 
 
 def device_classes(template: Manifest) -> frozenset[str]:
     """DeviceClasses that a claim template asks for, alternatives included."""
-    found: set[str] = set()
-    for request in template["spec"]["spec"].get("devices", {}).get("requests") or ():
-        found |= {
-            each["deviceClassName"]
-            for each in (request.get("exactly"), *(request.get("firstAvailable") or ()))
-            if each is not None
-        }
-    return frozenset(found)
+    return frozenset(devices.asked_classes(template["spec"]["spec"]))
 
 
 # --- volumes ----------------------------------------------------------------------------------------------------------

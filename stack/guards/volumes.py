@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stack import names
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
-from stack.guards.version import server_version
 from stack.scalars import amount
+from stack.storage import block_of
+from stack.version import minor_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,8 +70,7 @@ class _Made:
 
     @property
     def block(self) -> str:
-        is_model = self.name == names.model_cache(self.config.release)
-        return "storage.model" if is_model else "storage.compileCache"
+        return block_of(self.config, self.volume)
 
     @property
     def kubectl(self) -> str:
@@ -152,7 +151,7 @@ class _Made:
         """Whether it was asked to grow, has not yet, and the wish may be taken back: to more than its capacity."""
         has: Object = status.get("capacity") or {}
         capacity: str | None = has.get("storage")
-        version = server_version(self.surroundings)
+        version = minor_version(self.surroundings.server_version)
         return capacity is not None and amount(wanted) > amount(capacity) and version >= TAKES_BACK
 
     def _growth(self, wanted: str, asked: str) -> Iterator[GuardFinding]:

@@ -6,11 +6,10 @@ What a live Deployment was applied with is in its record (`stack.record`), what 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stack.errors import HIDDEN, looks_like_secret
+from stack.errors import HIDDEN, looks_like_secret, natural
 from stack.impact.model import KeyChange
 from stack.record import canonical_json
 
@@ -49,13 +48,8 @@ def compare(before: Record, after: Record) -> tuple[Delta, ...]:
             after=after.values.get(key),
             is_known=key not in before.hashes and key not in after.hashes,
         )
-        for key in in_order(differ)
+        for key in sorted(differ, key=natural)
     )
-
-
-def in_order(keys: Iterable[str]) -> list[str]:
-    """Keys sorted, positions in lists as numbers."""
-    return sorted(keys, key=_natural)
 
 
 def in_words(deltas: Iterable[Delta]) -> tuple[KeyChange, ...]:
@@ -93,7 +87,3 @@ def _common(one: str, other: str) -> int:
     """Characters that both begin with."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-
-
-def _natural(key: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]{1,9})", key)]

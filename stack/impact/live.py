@@ -14,15 +14,14 @@ from stack import labels, names
 from stack.impact.arithmetic import Standing
 from stack.impact.templates import is_same_template
 from stack.record import Record, read_record
+from stack.rollout.departures import DEFAULT_GRACE_SECONDS
 from stack.rollout.pods import TEMPLATE_HASH, is_over
 from stack.scalars import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from stack.facts import Surroundings
-
-Object = dict[str, Any]
+    from stack.facts import Object, Surroundings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +82,8 @@ class LiveWorkload:
 
     @property
     def leave_seconds(self) -> int:
-        """Longest time that a Pod of its template may take to leave (30 is Kubernetes' own default)."""
-        return self.template["spec"].get("terminationGracePeriodSeconds", 30)
+        """Longest time that a Pod of its template may take to leave."""
+        return self.template["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
 
     @property
     def start_seconds(self) -> int | None:

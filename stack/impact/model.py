@@ -230,6 +230,11 @@ class Impact:
         return any(part.restarts for part in self.parts)
 
     @property
+    def starting(self) -> frozenset[str]:
+        """Names of the Deployments that start Pods, as far as that is known."""
+        return frozenset(workload.name for part in self.parts for workload in part.workloads if workload.new)
+
+    @property
     def freed(self) -> tuple[str, ...]:
         """Uids of all Pods that are gone, with their devices, before a new Pod asks for some."""
         return tuple(uid for part in self.parts for uid in part.freed)

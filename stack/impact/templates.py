@@ -12,7 +12,8 @@ from stack.rollout.pods import TEMPLATE_HASH
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-Object = dict[str, Any]
+    from stack.facts import Object
+
 NAMED_BY = ("name", "containerPort", "mountPath", "key", "topologyKey")
 """What tells the entries of a list apart, whichever they have first."""
 

@@ -61,8 +61,8 @@ def devices_of(pod: Object, claims: Claims, *, leaving: frozenset[str] | None = 
     if leaving is not None:
         asked = [claim for claim in asked if _becomes_free(claim, leaving)]
     return Devices(
-        classes=frozenset(name for claim in asked for name in _classes(claim)),
-        resources=frozenset(_resources(pod)),
+        classes=frozenset(name for claim in asked for name in asked_classes(claim["spec"])),
+        resources=frozenset(extended_resources(pod["spec"])),
         is_unknown=known is None and has_claims(pod),
     )
 
@@ -74,7 +74,7 @@ def has_claims(pod: Object) -> bool:
 
 def asks_for_devices(pod: Object) -> bool:
     """Whether a Pod asks for any device, in either way."""
-    return has_claims(pod) or next(_resources(pod), None) is not None
+    return has_claims(pod) or next(extended_resources(pod["spec"]), None) is not None
 
 
 def is_leaving(pod: Object) -> bool:
@@ -116,9 +116,11 @@ def _claim_names(pod: Object) -> Iterator[str]:
             yield name
 
 
-def _classes(claim: Object) -> Iterator[str]:
-    for request in claim["spec"].get("devices", {}).get("requests", ()):
-        for choice in (request.get("exactly", {}), *request.get("firstAvailable", ())):
+def asked_classes(spec: Object) -> Iterator[str]:
+    """DeviceClasses that the spec of a claim asks for, alternatives included."""
+    for request in spec.get("devices", {}).get("requests") or ():
+        choices: list[Object] = [request.get("exactly") or {}, *(request.get("firstAvailable") or ())]
+        for choice in choices:
             if "deviceClassName" in choice:
                 yield choice["deviceClassName"]
 
@@ -128,10 +130,14 @@ def _becomes_free(claim: Object, leaving: frozenset[str]) -> bool:
     return "allocation" in status and {user["uid"] for user in status.get("reservedFor", ())} <= leaving
 
 
-def _resources(pod: Object) -> Iterator[str]:
-    """Extended resources have a domain in their name; huge pages and what Kubernetes knows itself have none."""
-    for container in (*pod["spec"].get("initContainers", ()), *pod["spec"]["containers"]):
-        resources: Object = container.get("resources", {})
-        for name in {**resources.get("requests", {}), **resources.get("limits", {})}:
+def extended_resources(spec: Object) -> Iterator[str]:
+    """Extended resources that a Pod's spec names, some more than once.
+
+    They have a domain in their name; huge pages and what Kubernetes knows itself have none.
+    """
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        resources: Object = container.get("resources") or {}
+        asked: Object = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        for name in asked:
             if "/" in name:
                 yield name

@@ -92,11 +92,6 @@ def _largest(one: Amounts, other: Amounts) -> Amounts:
     return {resource: max(one.get(resource, 0), other.get(resource, 0)) for resource in one | other}
 
 
-def is_over(pod: Object) -> bool:
-    """Whether a Pod has ended and holds nothing."""
-    return at(pod, "status", "phase") in {"Succeeded", "Failed"}
-
-
 # --- which nodes ------------------------------------------------------------------------------------------------------
 
 

@@ -7,13 +7,14 @@ Devices that a scheduler counts in ways not modelled here are kept and marked as
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from stack.rollout.pods import is_over
 from stack.spares.cel import DeviceView
-from stack.spares.pods import REQUIRED, Amounts, Object, amounts, at, each, inside, is_over, pod_requests, selects
+from stack.spares.pods import REQUIRED, Amounts, Object, amounts, at, each, inside, pod_requests, selects
+from stack.version import minor_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -173,15 +174,9 @@ def read_supply(
         classes=None if classes is None else {name: _selectors(found) for name, found in classes.items()},
         class_of=_classes_of_resources(classes or {}),
         waiting=_read_waiting(live, claims),
-        claims_extended=_minor(server_version) >= CLAIMS_EXTENDED_SINCE,
+        claims_extended=minor_version(server_version) >= CLAIMS_EXTENDED_SINCE,
         unknown=tuple(what for what, found in read.items() if found is None),
     )
-
-
-def _minor(version: str | None) -> tuple[int, int]:
-    """Major and minor of a version such as v1.36.3 or v1.34.1-eks-12; zeros when it is not one."""
-    found = re.match(r"v?(\d+)\.(\d+)", version or "")
-    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _running(pod: Object) -> RunningPod:

@@ -31,7 +31,7 @@ PROGRAM = ("__main__.py", "stack", "cluster", "components")
 PROVIDER = "4.25.0"
 STACK = "test"
 MODEL_STORE = "model-store"
-SECRETS = ("llm-d-hf-token", "registry-pull")
+SECRETS = ("llm-d-hf-token", "registry-login", "registry-pull")
 """What examples and defaults refer to; in this cluster nobody looks inside."""
 CLEAR_SECONDS = 120
 LONGEST_SECONDS = 480
@@ -447,10 +447,8 @@ class Bench:
         )
 
     def add_what_an_operator_has(self) -> None:
-        """Claims, claim templates and Secrets that the stack file names and that are neither there nor planned."""
+        """Every claim and claim template that the stack file refers to, unless somebody made it or the stack does."""
         plan = self.plan
-        for secret in self._secrets_of(plan):
-            self.add_secret(secret)
         made = {planned.name for planned in plan.objects()} | self.volume_claims().keys()
         made |= {template["metadata"]["name"] for template in self.list("resource.k8s.io/v1/resourceclaimtemplates")}
         for workload in plan.modelserver.workloads:
@@ -464,23 +462,6 @@ class Bench:
                 if claim["resourceClaimTemplateName"] not in made:
                     self.add_claim_template(claim["resourceClaimTemplateName"])
                     made.add(claim["resourceClaimTemplateName"])
-
-    def _secrets_of(self, plan: StackPlan) -> set[str]:
-        """Those that Pods cannot do without, and that are not there."""
-        found: set[str] = set()
-        for planned in plan.objects():
-            if planned.kind == "Deployment":
-                pod = planned.manifest["spec"]["template"]["spec"]
-                found |= {secret["name"] for secret in pod.get("imagePullSecrets", ())}
-                for container in (*pod.get("initContainers", ()), *pod["containers"]):
-                    refs = [entry.get("valueFrom", {}).get("secretKeyRef") for entry in container.get("env", ())]
-                    found |= {ref["name"] for ref in refs if ref is not None and not ref.get("optional")}
-        return found - {secret["metadata"]["name"] for secret in self.list("v1/secrets")}
-
-    def add_secret(self, name: str) -> None:
-        """A Secret with nothing in it."""
-        meta = {"name": name, "namespace": self.namespace}
-        self.plane.api.create({"apiVersion": "v1", "kind": "Secret", "metadata": meta})
 
     def dry_run_strictly(self) -> dict[str, str]:
         """What the API server says against each planned object, unknown fields included; empty is good."""
