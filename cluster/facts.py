@@ -1,71 +1,71 @@
 """Reads what planning needs to know from the cluster, once per run. Changes nothing, reads no Secret.
 
+What is read of the release is handed on as it is, to foresee what a change does to its Pods: see `stack.impact`.
 What may not or can't be read becomes *unknown* with its reason; it is never taken for *none there*.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
-from cluster.connect import Cluster, ClusterError
-from cluster.pods import list_pods
+from cluster.connect import ClusterError
+from cluster.questions import questions_to
 from stack import labels, names
-from stack.facts import AnchorFacts, ClaimFacts, ClusterFacts, WorkloadFacts
+from stack.facts import AnchorFacts, ClaimFacts, ClusterFacts, Surroundings, WorkloadFacts
+from stack.rollout.pods import is_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from cluster.connect import Object
-
-T = TypeVar("T")
+    from cluster.connect import Cluster, Object
+    from cluster.questions import Questions
 
 
 def read_facts(context: str, *, namespace: str, release: str) -> ClusterFacts:
     """Facts about one release in one namespace, through one kubeconfig context."""
     try:
-        cluster = Cluster(context)
+        with questions_to(context) as questions:
+            return _read(questions, namespace, release)
     except ClusterError as error:
         return ClusterFacts(unknown=(str(error),))
-    with cluster:
-        return _read(cluster, namespace, release)
 
 
-def _read(cluster: Cluster, namespace: str, release: str) -> ClusterFacts:
-    unknown: list[str] = []
-    is_reachable = True
+def _read(questions: Questions, namespace: str, release: str) -> ClusterFacts:
+    core, apps = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}"
+    ours = {"labelSelector": f"{labels.INSTANCE}={release}"}
+    listed = partial(questions.list, is_always_there=True)
+    asked_pods = listed("Pods", f"{core}/pods", ours)
+    asked_claims = listed("PersistentVolumeClaims", f"{core}/persistentvolumeclaims")
+    asked_deployments = listed("role workloads", f"{apps}/deployments", ours)
+    asked_sets = listed("ReplicaSets", f"{apps}/replicasets", ours)
+    asked_anchor = questions.ask("topology anchor", partial(_anchor, questions.cluster, namespace, release))
 
-    def ask(what: str, read: Callable[[], T]) -> T | None:
-        nonlocal is_reachable
-        if not is_reachable:  # the next question would only wait again
-            return None
-        try:
-            return read()
-        except ClusterError as error:
-            is_reachable = error.status is not None
-            unknown.append(f"{what}: {error}" if is_reachable else f"cluster of context {cluster.context}: {error}")
-            return None
-
-    claims = ask("PersistentVolumeClaims", lambda: _claims(cluster, namespace))
-    anchors = ask("topology anchor", lambda: _anchor(cluster, namespace, release))
-    deployments = ask("role workloads", lambda: _deployments(cluster, namespace, release))
-    pods = ask("Pods", lambda: list_pods(cluster, namespace, f"{labels.INSTANCE}={release},{labels.TOPOLOGY}"))
+    found = asked_pods()
+    pods = None if found is None else [pod for pod in found if not is_over(pod)]
+    servers = None if pods is None else [pod for pod in pods if _label(pod, labels.TOPOLOGY)]
+    claims, deployments, anchors = asked_claims(), asked_deployments(), asked_anchor()
+    near = Surroundings(
+        release_pods=pods,
+        volume_claims=None if claims is None else {live["metadata"]["name"]: live for live in claims},
+        replica_sets=asked_sets(),
+        deployments=None if deployments is None else [live for live in deployments if _has_role(live)],
+        calls=questions.cluster.calls,
+        size=questions.cluster.size,
+    )
     return ClusterFacts(
-        claims=claims,
-        anchor_is_known=anchors is not None,
-        anchor=anchors[0] if anchors else None,
-        workloads=None if deployments is None else _workloads(deployments, pods),
-        live_topologies=None if pods is None else frozenset(_label(pod, labels.TOPOLOGY) for pod in pods),
+        claims=None if claims is None else {live["metadata"]["name"]: _claim(live["metadata"]) for live in claims},
+        anchor_is_known=bool(anchors),
+        anchor=next(iter(anchors), None),
+        workloads=None if near.deployments is None else _workloads(near.deployments, servers),
+        live_topologies=None if servers is None else frozenset(_label(pod, labels.TOPOLOGY) for pod in servers),
         router_leaves=any(
             live["metadata"]["name"] == names.epp(release) and "deletionTimestamp" in live["metadata"]
             for live in deployments or ()
         ),
-        unknown=tuple(unknown),
+        unknown=questions.unknown,
+        near=near,
     )
-
-
-def _claims(cluster: Cluster, namespace: str) -> dict[str, ClaimFacts]:
-    listed = cluster.list(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims")
-    return {live["metadata"]["name"]: _claim(live["metadata"]) for live in listed}
 
 
 def _claim(meta: Object) -> ClaimFacts:
@@ -76,36 +76,27 @@ def _claim(meta: Object) -> ClaimFacts:
     )
 
 
-def _anchor(cluster: Cluster, namespace: str, release: str) -> list[AnchorFacts]:
-    """The anchor in a list, so that *none there* (empty) differs from *could not ask*."""
+def _anchor(cluster: Cluster, namespace: str, release: str) -> AnchorFacts | None:
     live = cluster.find(f"/api/v1/namespaces/{namespace}/configmaps/{names.topology_anchor(release)}")
     if live is None:
-        return []
+        return None
     generation = live["metadata"].get("annotations", {}).get(labels.GENERATION, "1")
-    return [
-        AnchorFacts(
-            key=live.get("data", {}).get("key", ""),
-            generation=int(generation) if generation.isdecimal() else 1,
-            uid=live["metadata"]["uid"],
-            is_terminating="deletionTimestamp" in live["metadata"],
-        )
-    ]
-
-
-def _deployments(cluster: Cluster, namespace: str, release: str) -> list[Object]:
-    """The release's Deployments: role workloads and the endpoint picker."""
-    return cluster.list(
-        f"/apis/apps/v1/namespaces/{namespace}/deployments", labelSelector=f"{labels.INSTANCE}={release}"
+    return AnchorFacts(
+        key=live.get("data", {}).get("key", ""),
+        generation=int(generation) if generation.isdecimal() else 1,
+        uid=live["metadata"]["uid"],
+        is_terminating="deletionTimestamp" in live["metadata"],
     )
 
 
-def _workloads(deployments: list[Object], pods: list[Object] | None) -> dict[str, WorkloadFacts]:
+def _has_role(deployment: Object) -> bool:
+    """Whether it is a role workload; the release has the endpoint picker's as well."""
+    return labels.ROLE in deployment["metadata"].get("labels", {})
+
+
+def _workloads(deployments: Sequence[Object], pods: list[Object] | None) -> dict[str, WorkloadFacts]:
     """Role workloads by name."""
-    return {
-        live["metadata"]["name"]: _workload(live, pods)
-        for live in deployments
-        if labels.ROLE in live["metadata"].get("labels", {})
-    }
+    return {live["metadata"]["name"]: _workload(live, pods) for live in deployments}
 
 
 def _workload(live: Object, pods: list[Object] | None) -> WorkloadFacts:

@@ -69,6 +69,116 @@ class ClaimFacts:
     is_terminating: bool = False
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class Reference:
+    """One object by name.
+
+    Attributes:
+        namespace: None for cluster-wide ones.
+    """
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What has to be read around a stack to judge its plan, beside what was read of the release before planning.
+
+    Attributes:
+        namespace, release: of the stack.
+        nodes: whether the nodes, and the Pods that take room on them.
+        slices: whether published devices.
+        resource_claims: whether who holds them.
+        device_classes: whether the classes.
+        rivals: whether role Deployments of whoever else, and the claim templates of those that roll.
+        storage_classes: whether the classes.
+        limits: whether the ResourceQuotas and LimitRanges of the namespace.
+        claim_templates: names, in the namespace.
+        secrets: names, in the namespace; only whether they are there is asked.
+        objects: objects of which the metadata is asked.
+        volumes: names of PersistentVolumes.
+        served: `group/version` of which the kinds are asked; the core group's is `v1`.
+    """
+
+    namespace: str
+    release: str
+    nodes: bool = False
+    slices: bool = False
+    resource_claims: bool = False
+    device_classes: bool = False
+    rivals: bool = False
+    storage_classes: bool = False
+    limits: bool = False
+    claim_templates: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
+    objects: frozenset[Reference] = frozenset()
+    volumes: frozenset[str] = frozenset()
+    served: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What is around the stack, as the API server gave it; None and absent keys are what was not asked or not answered.
+
+    Attributes:
+        nodes: every node.
+        pods: Pods of all namespaces that are not over.
+        release_pods: those of them in the namespace with the release's label; known also where only these may be read.
+        slices: published devices (`resource.k8s.io/v1`).
+        device_classes: by name.
+        resource_claims: of all namespaces.
+        claim_templates: ResourceClaimTemplates of the namespace by name; a value of None is one that is not there.
+        templates_elsewhere: by namespace and name, those that Deployments of others name which are rolling.
+        storage_classes: by name.
+        volume_claims: PersistentVolumeClaims of the namespace by name.
+        volumes: PersistentVolumes by name; a value of None is one that is not there.
+        quotas, limit_ranges: of the namespace.
+        replica_sets: of the release.
+        deployments: role Deployments of all namespaces; only those of this release where the others were not asked for
+            or may not be read.
+        secrets: name -> whether it is there. Nothing else of a Secret is ever read.
+        objects: metadata of what was asked by name; None for what is not there.
+        groups: API group -> served versions, preferred first; `""` is the core group.
+        served: `group/version` -> its kinds; empty for one that is not served.
+        server_version: as the API server says it, `v1.36.3`.
+        unknown: what could not be read, with the reason, for the operator.
+        calls: number of requests.
+        size: bytes of the answers.
+    """
+
+    nodes: Sequence[Object] | None = None
+    pods: Sequence[Object] | None = None
+    release_pods: Sequence[Object] | None = None
+    slices: Sequence[Object] | None = None
+    device_classes: Mapping[str, Object] | None = None
+    resource_claims: Sequence[Object] | None = None
+    claim_templates: Mapping[str, Object | None] = field(default_factory=dict[str, Object | None])
+    templates_elsewhere: Mapping[tuple[str, str], Object | None] = field(
+        default_factory=dict[tuple[str, str], Object | None]
+    )
+    storage_classes: Mapping[str, Object] | None = None
+    volume_claims: Mapping[str, Object] | None = None
+    volumes: Mapping[str, Object | None] = field(default_factory=dict[str, Object | None])
+    quotas: Sequence[Object] | None = None
+    limit_ranges: Sequence[Object] | None = None
+    replica_sets: Sequence[Object] | None = None
+    deployments: Sequence[Object] | None = None
+    secrets: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    objects: Mapping[Reference, Object | None] = field(default_factory=dict[Reference, Object | None])
+    groups: Mapping[str, tuple[str, ...]] | None = None
+    served: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    server_version: str | None = None
+    unknown: tuple[str, ...] = ()
+    calls: int = 0
+    size: int = 0
+
+
+NOTHING_AROUND = Surroundings()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterFacts:
     """The cluster as this run saw it.
@@ -82,6 +192,8 @@ class ClusterFacts:
         live_topologies: topology keys of this release's Pods that are not over; None when they could not be listed.
         router_leaves: whether the endpoint picker's Deployment is being deleted.
         unknown: what could not be read, with the reason, for the operator.
+        near: what was read for that, as the API server gave it: the volume claims of the namespace and the release's
+            Deployments, ReplicaSets and Pods.
     """
 
     claims: Mapping[str, ClaimFacts] | None = None
@@ -91,6 +203,7 @@ class ClusterFacts:
     live_topologies: frozenset[str] | None = None
     router_leaves: bool = False
     unknown: tuple[str, ...] = field(default=())
+    near: Surroundings = NOTHING_AROUND
 
     @property
     def answered(self) -> bool:
@@ -124,12 +237,14 @@ class StateFacts:
         topologies: anchors in it, normally one, none before the first update and after a destroy; None when the state
             is not known.
         workloads: names of the role workloads in it.
+        strategies: their `spec.strategy` by name, where it is known.
         cluster_identifier: what the provider in it was made with, None when there is none.
         unknown: why it could not be read, None when it could, or nobody asked.
     """
 
     topologies: tuple[HeldTopology, ...] | None = None
     workloads: frozenset[str] = frozenset()
+    strategies: Mapping[str, Object] = field(default_factory=dict[str, Object])
     cluster_identifier: str | None = None
     unknown: str | None = None
 
@@ -158,108 +273,3 @@ class TrialFacts:
 
 
 NOT_TRIED = TrialFacts(unknown="the API server was not asked")
-
-
-@dataclass(frozen=True, kw_only=True, order=True)
-class Reference:
-    """One object by name.
-
-    Attributes:
-        namespace: None for cluster-wide ones.
-    """
-
-    api_version: str
-    kind: str
-    name: str
-    namespace: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What has to be read around a stack to judge its plan (see `stack.guards.wanted`); the rest is not asked for.
-
-    Attributes:
-        namespace, release: of the stack.
-        nodes: whether the nodes, and the Pods that take room on them.
-        devices: whether published devices and who holds them.
-        device_classes: whether the classes.
-        rivals: whether role Deployments of whoever else, and the claim templates of those that roll.
-        storage_classes: whether the classes.
-        volume_claims: whether the PersistentVolumeClaims of the namespace.
-        release_pods: whether the Pods of the release.
-        replica_sets: whether the release's, and its role Deployments.
-        claim_templates: names, in the namespace.
-        secrets: names, in the namespace; only whether they are there is asked.
-        objects: objects of which the metadata is asked.
-        served: `group/version` of which the kinds are asked; the core group's is `v1`.
-    """
-
-    namespace: str
-    release: str
-    nodes: bool = False
-    devices: bool = False
-    device_classes: bool = False
-    rivals: bool = False
-    storage_classes: bool = False
-    volume_claims: bool = False
-    release_pods: bool = False
-    replica_sets: bool = False
-    claim_templates: frozenset[str] = frozenset()
-    secrets: frozenset[str] = frozenset()
-    objects: frozenset[Reference] = frozenset()
-    served: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What is around the stack, as the API server gave it; None and absent keys are what was not asked or not answered.
-
-    Attributes:
-        nodes: every node.
-        pods: Pods of all namespaces that are not over.
-        release_pods: those of them in the namespace with the release's label; known also where only these may be read.
-        slices: published devices (`resource.k8s.io/v1`).
-        device_classes: by name.
-        resource_claims: of all namespaces.
-        claim_templates: ResourceClaimTemplates of the namespace by name; a value of None is one that is not there.
-        templates_elsewhere: by namespace and name, those that Deployments of others name which are rolling.
-        storage_classes: by name.
-        volume_claims: PersistentVolumeClaims of the namespace by name.
-        replica_sets: of the release.
-        deployments: role Deployments of all namespaces; only those of this release where the others were not asked for
-            or may not be read.
-        secrets: name -> whether it is there. Nothing else of a Secret is ever read.
-        objects: metadata of what was asked by name; None for what is not there.
-        groups: API group -> served versions, preferred first; `""` is the core group.
-        served: `group/version` -> its kinds; empty for one that is not served.
-        server_version: as the API server says it, `v1.36.3`.
-        unknown: what could not be read, with the reason, for the operator.
-        calls: number of requests.
-        size: bytes of the answers.
-    """
-
-    nodes: Sequence[Object] | None = None
-    pods: Sequence[Object] | None = None
-    release_pods: Sequence[Object] | None = None
-    slices: Sequence[Object] | None = None
-    device_classes: Mapping[str, Object] | None = None
-    resource_claims: Sequence[Object] | None = None
-    claim_templates: Mapping[str, Object | None] = field(default_factory=dict[str, Object | None])
-    templates_elsewhere: Mapping[tuple[str, str], Object | None] = field(
-        default_factory=dict[tuple[str, str], Object | None]
-    )
-    storage_classes: Mapping[str, Object] | None = None
-    volume_claims: Mapping[str, Object] | None = None
-    replica_sets: Sequence[Object] | None = None
-    deployments: Sequence[Object] | None = None
-    secrets: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    objects: Mapping[Reference, Object | None] = field(default_factory=dict[Reference, Object | None])
-    groups: Mapping[str, tuple[str, ...]] | None = None
-    served: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    server_version: str | None = None
-    unknown: tuple[str, ...] = ()
-    calls: int = 0
-    size: int = 0
-
-
-NOTHING_AROUND = Surroundings()

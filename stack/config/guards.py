@@ -10,7 +10,7 @@ from pydantic import Field
 
 from stack.scalars import Strict
 
-GuardName = Literal["volumes", "prerequisites", "names", "nodes", "serial", "devices"]
+GuardName = Literal["volumes", "prerequisites", "names", "nodes", "quota", "serial", "devices"]
 GUARD_NAMES: tuple[GuardName, ...] = get_args(GuardName)
 Force = Literal["enforce", "warn", "off"]
 
@@ -36,6 +36,10 @@ class GuardsConfig(Strict):
         default="enforce",
         description="Nodes in `nodePlacement` that are missing or cannot take the Pod, and room on nodes: CPU, memory "
         "and number of Pods. Where an autoscaler adds nodes, choose warn.",
+    )
+    quota: Force = Field(
+        default="enforce",
+        description="ResourceQuotas that a change would exceed, and LimitRanges that would refuse its Pods.",
     )
     serial: Force = Field(
         default="enforce", description="Another release that is rolling out on the same kind of devices."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stack.guards.finding import GuardFinding, GuardsError, sort_findings
+from stack.guards.finding import GuardFinding, GuardProblem, GuardsError, sort_findings
 from stack.guards.identity import guard_names
 from stack.guards.nodes import guard_nodes
 from stack.guards.prerequisites import guard_prerequisites
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stack.facts import Surroundings
     from stack.planned import StackPlan
 
-__all__ = ["GuardFinding", "GuardsError", "check_guards", "sort_findings"]
+__all__ = ["GuardFinding", "GuardProblem", "GuardsError", "check_guards", "sort_findings"]
 
 
 def check_guards(config: StackConfig, plan: StackPlan, surroundings: Surroundings) -> tuple[GuardFinding, ...]:

@@ -25,6 +25,13 @@ class GuardsError(FactsError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuardProblem(Problem):
+    """A letter, and which guard says it."""
+
+    guard: GuardName
+
+
+@dataclass(frozen=True, kw_only=True)
 class GuardFinding:
     """One letter of one guard.
 
@@ -63,7 +70,7 @@ def sort_findings(
         if finding.is_refusal and force == "enforce" and not (idle and finding.idle == "warn"):
             refusals.append(_with_a_way_out(finding))
         else:
-            warnings.append(finding.problem)
+            warnings.append(_said_by(finding))
     return in_order(refusals), in_order(warnings)
 
 
@@ -71,7 +78,12 @@ def _with_a_way_out(finding: GuardFinding) -> Problem:
     """Who knows better may go on."""
     fix = finding.problem.fix
     dot = "" if fix.endswith((".", "?")) else "."
-    return replace(finding.problem, fix=f"{fix}{dot} `guards.{finding.guard}: warn` lets it pass")
+    return replace(_said_by(finding), fix=f"{fix}{dot} `guards.{finding.guard}: warn` lets it pass")
+
+
+def _said_by(finding: GuardFinding) -> GuardProblem:
+    problem = finding.problem
+    return GuardProblem(guard=finding.guard, key=problem.key, value=problem.value, why=problem.why, fix=problem.fix)
 
 
 def refusal(

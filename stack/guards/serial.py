@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 from stack import labels
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
+from stack.spares.kinds import Kinds, Meeting, kinds_of_claim, kinds_of_resources
+from stack.spares.supply import classes_of_resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from stack.facts import Object, Surroundings
     from stack.planned import StackPlan
+    from stack.spares.kinds import Kind
 
 DONE = "NewReplicaSetAvailable"
 """Reason of condition `Progressing` once a roll-out is through (Kubernetes, "Deployments", complete Deployment)."""
@@ -62,38 +65,63 @@ def _templates(deployment: Object) -> list[str]:
 
 def guard_serial(plan: StackPlan, surroundings: Surroundings) -> Iterator[GuardFinding]:
     """Every other release that rolls on what these Pods need."""
-    resources = _classes_of_resources(surroundings.device_classes or {})
-    ours = _own_devices(plan, surroundings, resources)
-    workloads = [workload.object.name for workload in plan.modelserver.workloads]
+    class_of = classes_of_resources(surroundings.device_classes or {})
+    ours = _own_devices(plan, surroundings, class_of)
     if not ours:
         return
+    kinds = Kinds(surroundings.device_classes, surroundings.slices)
     for rival in rivals(surroundings.deployments or (), namespace=plan.namespace, release=plan.release):
-        meta = rival["metadata"]
-        release = meta["labels"].get(labels.INSTANCE, "without a release label")
-        theirs = _their_devices(rival, surroundings, resources)
-        watch = f"kubectl -n {meta['namespace']} rollout status deployment {meta['name']}"
+        theirs = _their_devices(rival, surroundings, class_of)
         if theirs is None:
-            yield warning(
-                "serial",
-                "devices",
-                "",
-                f"release {release} in namespace {meta['namespace']} is rolling out Deployment {meta['name']}, and it "
-                "is not known which devices that takes",
-                fix=f"See with `{watch}` that it is through before this change begins",
-                workloads=workloads,
-                idle="omit",
-            )
-        elif shared := sorted(ours & theirs):
-            yield refusal(
-                "serial",
-                "devices",
-                ", ".join(shared),
-                f"release {release} in namespace {meta['namespace']} is rolling out Deployment {meta['name']} on these "
-                f"devices ({_state(rival)}), and two roll-outs at a time can wait for each other",
-                fix=f"Run it again when `{watch}` is through",
-                workloads=workloads,
-                idle="omit",
-            )
+            yield _may_meet(plan, rival, (), "it is not known which devices that takes")
+            continue
+        met = {(one, other): kinds.meet(one, other) for one in sorted(ours) for other in sorted(theirs)}
+        if shared := [pair for pair, how in met.items() if how is Meeting.SHARED]:
+            yield _meets(plan, rival, shared)
+        elif perhaps := [pair for pair, how in met.items() if how is Meeting.UNKNOWN]:
+            why = "whether that takes the same devices could not be found out from what is published"
+            yield _may_meet(plan, rival, perhaps, why)
+
+
+def _meets(plan: StackPlan, rival: Object, pairs: Iterable[tuple[Kind, Kind]]) -> GuardFinding:
+    return refusal(
+        "serial",
+        "devices",
+        _in_words(pairs),
+        f"{_who(rival)} on these devices ({_state(rival)}), and two roll-outs at a time can wait for each other",
+        fix=f"Run it again when `{_watch(rival)}` is through",
+        workloads=[workload.object.name for workload in plan.modelserver.workloads],
+        idle="omit",
+    )
+
+
+def _may_meet(plan: StackPlan, rival: Object, pairs: Iterable[tuple[Kind, Kind]], why: str) -> GuardFinding:
+    return warning(
+        "serial",
+        "devices",
+        _in_words(pairs),
+        f"{_who(rival)}, and {why}",
+        fix=f"See with `{_watch(rival)}` that it is through before this change begins",
+        workloads=[workload.object.name for workload in plan.modelserver.workloads],
+        idle="omit",
+    )
+
+
+def _who(rival: Object) -> str:
+    meta = rival["metadata"]
+    release = meta["labels"].get(labels.INSTANCE, "without a release label")
+    return f"release {release} in namespace {meta['namespace']} is rolling out Deployment {meta['name']}"
+
+
+def _watch(rival: Object) -> str:
+    meta = rival["metadata"]
+    return f"kubectl -n {meta['namespace']} rollout status deployment {meta['name']}"
+
+
+def _in_words(pairs: Iterable[tuple[Kind, Kind]]) -> str:
+    """Classes, and by which other one the same devices are asked for."""
+    words = [ours.name if ours.name == theirs.name else f"{ours.name} (there {theirs.name})" for ours, theirs in pairs]
+    return ", ".join(dict.fromkeys(words))
 
 
 def _state(deployment: Object) -> str:
@@ -101,35 +129,29 @@ def _state(deployment: Object) -> str:
     return f"{status.get('updatedReplicas', 0)} of {deployment['spec'].get('replicas', 1)} Pods are new"
 
 
-def _classes_of_resources(classes: Mapping[str, Object]) -> dict[str, str]:
-    """Extended resource -> DeviceClass that backs it, so that the same devices have one name."""
-    return {
-        resource: name
-        for name, found in sorted(classes.items(), reverse=True)
-        if (resource := found["spec"].get("extendedResourceName"))
-    }
-
-
-def _own_devices(plan: StackPlan, surroundings: Surroundings, resources: Mapping[str, str]) -> set[str]:
+def _own_devices(plan: StackPlan, surroundings: Surroundings, class_of: Mapping[str, str]) -> set[Kind]:
     templates = {**surroundings.claim_templates, **{planned.name: planned.manifest for planned in plan.claims}}
-    found: set[str] = set()
+    found: set[Kind] = set()
     for workload in plan.modelserver.workloads:
         pod = references.pod_spec(workload.object.manifest)
-        found |= {resources.get(resource, resource) for resource in references.extended_resources(pod)}
+        found |= set(kinds_of_resources(references.extended_resources(pod), class_of))
         for claim in pod.get("resourceClaims", ()):
-            template = templates.get(claim["resourceClaimTemplateName"])
-            found |= references.device_classes(template) if template is not None else frozenset()
+            found |= _kinds_of(templates.get(claim["resourceClaimTemplateName"]))
     return found
 
 
-def _their_devices(rival: Object, surroundings: Surroundings, resources: Mapping[str, str]) -> set[str] | None:
+def _their_devices(rival: Object, surroundings: Surroundings, class_of: Mapping[str, str]) -> set[Kind] | None:
     """None where a claim template of theirs may not be read."""
     pod = references.pod_spec(rival)
-    found = {resources.get(resource, resource) for resource in references.extended_resources(pod)}
+    found = set(kinds_of_resources(references.extended_resources(pod), class_of))
     for name in _templates(rival):
         where = (rival["metadata"]["namespace"], name)
         if where not in surroundings.templates_elsewhere:
             return None
-        template = surroundings.templates_elsewhere[where]
-        found |= references.device_classes(template) if template is not None else frozenset()
+        found |= _kinds_of(surroundings.templates_elsewhere[where])
     return found
+
+
+def _kinds_of(template: Object | None) -> set[Kind]:
+    """Nothing for a template that is not there."""
+    return set() if template is None else set(kinds_of_claim(template["spec"]["spec"]))

@@ -52,6 +52,33 @@ def guard_volumes(config: StackConfig, plan: StackPlan, surroundings: Surroundin
             yield from outside.findings(live.get(name), surroundings)
 
 
+@dataclass(frozen=True, kw_only=True)
+class VolumeChange:
+    """A claim of the stack that is made, or grows.
+
+    Attributes:
+        size: that it will have.
+        class_name: its StorageClass, None where the cluster's default decides.
+        before: the size that it has; None if it is not there.
+    """
+
+    volume: VolumePlan
+    size: str
+    class_name: str | None
+    before: str | None
+
+
+def changes_of_volumes(plan: StackPlan, live: Mapping[str, Object] | None) -> Iterator[VolumeChange]:
+    """Claims that are made or grow; none where it is not known what is there."""
+    for volume in plan.volumes if live is not None else ():
+        spec = volume.object.manifest["spec"]
+        claim = (live or {}).get(volume.object.name)
+        before = None if claim is None else _storage(claim["spec"])
+        if before is None or amount(before) < amount(_storage(spec)):
+            of_class = (spec if claim is None else claim["spec"]).get("storageClassName")
+            yield VolumeChange(volume=volume, size=_storage(spec), class_name=of_class, before=before)
+
+
 # --- claims that the stack makes --------------------------------------------------------------------------------------
 
 
@@ -281,7 +308,7 @@ class _Outside:
         pods = sum(workload.replicas for workload in self.workloads)
         nodes = {entries[workload.entry].node for workload in self.workloads if workload.entry is not None}
         who, shared = "Pod" if is_one_pod else "node", "Name a claim that is ReadWriteMany"
-        rolling = "Set modelserver.strategy.rollingUpdate to maxSurge: 0, maxUnavailable: 1"
+        rolling = "Set modelserver.strategy to type: RollingUpdate with maxSurge: 0, maxUnavailable: 1"
         if len(nodes) > 1:
             why = f"only one {who} can mount this claim, and the Pods that do are on {len(nodes)} nodes"
             yield self.refuse(why, shared, said=said)

@@ -1,47 +1,62 @@
 """What has to be read around a stack to judge its plan: no more than the guards that are on need.
 
-Pods and ReplicaSets of the release are always wanted: what a change does to them is not a question of guards.
+What tells which Pods start is read before that (`cluster.facts`), so that a change that starts none reads nothing of
+the rest of the cluster: there are no more Pods than before to find room or devices for.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stack.facts import Reference, Wanted
+from stack.facts import NOTHING_AROUND, Reference, Wanted
 from stack.guards import references
+from stack.guards.volumes import changes_of_volumes
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from stack.config.guards import GuardName
     from stack.config.root import StackConfig
+    from stack.facts import Surroundings
     from stack.planned import StackPlan
 
 
-def wanted(config: StackConfig, plan: StackPlan) -> Wanted:
-    """What to read for this plan."""
+def wanted(
+    config: StackConfig, plan: StackPlan, near: Surroundings = NOTHING_AROUND, starting: Collection[str] | None = None
+) -> Wanted:
+    """What to read for this plan.
+
+    Args:
+        config: the configuration.
+        plan: its plan.
+        near: what was read of the release.
+        starting: names of the Deployments that start Pods in this change; None when that is not known, and then all do.
+    """
 
     def on(*guards: GuardName) -> bool:
         return any(config.guards.of(guard) != "off" for guard in guards)
 
+    start_some = starting is None or bool(starting)
+    start_servers = starting is None or any(each.object.name in starting for each in plan.modelserver.workloads)
     templates = references.claims(plan)
     pods = [references.pod_spec(manifest) for _, manifest in references.deployments(plan).values()]
     takes_devices = bool(templates) or any(map(references.extended_resources, pods))
     volumes = [volume for pod in pods for volume in pod.get("volumes", ())]
-    has_claims = any("persistentVolumeClaim" in volume for volume in volumes)
-    has_classes = has_claims or any("ephemeral" in volume for volume in volumes)
+    has_classes = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in volumes)
     managed = {planned.name for planned in plan.claims}
+    asks_scheduler = start_servers and takes_devices
     return Wanted(
         namespace=plan.namespace,
         release=plan.release,
-        nodes=on("nodes", "devices"),
-        devices=takes_devices and on("devices"),
-        device_classes=takes_devices and on("prerequisites", "serial", "devices"),
-        rivals=takes_devices and on("serial"),
+        nodes=(start_some and on("nodes")) or (start_servers and on("devices")),
+        slices=asks_scheduler and on("serial", "devices"),
+        resource_claims=asks_scheduler and on("devices"),
+        device_classes=takes_devices and (on("prerequisites") or (start_servers and on("serial", "devices"))),
+        rivals=asks_scheduler and on("serial"),
         storage_classes=has_classes and on("volumes", "prerequisites"),
-        volume_claims=has_claims and on("volumes", "prerequisites"),
-        release_pods=True,
-        replica_sets=True,
+        limits=(start_some or any(changes_of_volumes(plan, near.volume_claims))) and on("quota"),
         claim_templates=frozenset(templates.keys() - managed)
-        if on("prerequisites", "serial", "devices")
+        if on("prerequisites", "serial", "devices", "quota")
         else frozenset(),
         secrets=frozenset(references.secrets(config, plan)) if on("prerequisites") else frozenset(),
         objects=frozenset(
@@ -50,8 +65,16 @@ def wanted(config: StackConfig, plan: StackPlan) -> Wanted:
                 *(fixed_names(plan) if on("names") else ()),
             }
         ),
+        volumes=_bound_volumes(plan, near) if start_servers and on("devices") else frozenset(),
         served=frozenset(references.kinds(config, plan)) if on("prerequisites") else frozenset(),
     )
+
+
+def _bound_volumes(plan: StackPlan, near: Surroundings) -> frozenset[str]:
+    """Volumes of the claims that Pods mount, as far as they are bound."""
+    live = near.volume_claims or {}
+    names = (live[name]["spec"].get("volumeName") for name in references.mounted_claims(plan) if name in live)
+    return frozenset(name for name in names if name)
 
 
 def _prerequisites(config: StackConfig, plan: StackPlan) -> set[Reference]:

@@ -208,6 +208,7 @@ _MAP: Final = rf"device\s*\.\s*(?P<map>attributes|capacity)\s*\[\s*(?P<domain>{_
 _READ: Final = re.compile(rf"{_MAP}\s*{_NAME}")
 _ASKED: Final = re.compile(rf"(?P<key>{_STRING.pattern})\s+in\s+{_MAP}(?!\s*[.\[])")
 _OTHER: Final = re.compile(r"\bdevice\s*\.\s*(driver|allowMultipleAllocations)\b")
+_DRIVER: Final = re.compile(r"""\s*device\.driver\s*==\s*(["'])(?P<driver>[A-Za-z0-9.-]+)\1\s*""")
 _STRANGE: Final = re.compile(rf"\bdevice\s*\.\s*(?!(?:driver|attributes|capacity|allowMultipleAllocations)\b){_WORD}")
 
 
@@ -263,9 +264,22 @@ def _environment() -> Any:
         sys.setrecursionlimit(limit)
 
 
+@dataclass(frozen=True)
+class _IsDriver:
+    """`device.driver == "x"`, what nearly every DeviceClass asks. The library takes a third of a second to begin."""
+
+    driver: str
+
+    def evaluate(self, given: Mapping[str, Any]) -> celtypes.BoolType:
+        """As a program of the library."""
+        return celtypes.BoolType(given["device"]["driver"] == self.driver)
+
+
 @functools.lru_cache(maxsize=512)
 def selector_of(expression: str) -> Selector:
     """Compile a CEL expression; it never raises: what cannot be compiled answers *unknown*."""
+    if found := _DRIVER.fullmatch(expression):
+        return Selector(expression, frozenset(), program=_IsDriver(found["driver"]))
     bare = _STRING.sub('""', expression)
     calls = set(re.findall(rf"({_WORD})\s*\(", bare))
     reads = _reads_of(expression)

@@ -15,6 +15,8 @@ from stack.spares.pods import REQUIRED, Amounts, Object, at, container_requests,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from stack.spares.reach import Reach
+
 MOST_DEVICES: Final = 32
 """Devices that one claim may get (`resource.k8s.io/v1`, AllocationResultsMaxSize); more are never allocated."""
 
@@ -62,6 +64,7 @@ class Demand:
             it. It claims for each container and lets init containers reuse only what later ones hold, so this may be
             more than the Pod's request.
         priority_class: name of its PriorityClass, None for the cluster's default.
+        reach: NodeSelectors of its volumes, all of which a node has to match.
         unknown: what is not modelled.
         impossible: why it can never be scheduled.
     """
@@ -73,11 +76,14 @@ class Demand:
     claims: tuple[Claim, ...]
     extended: Mapping[str, int]
     priority_class: str | None = None
+    reach: tuple[Object, ...] = ()
     unknown: tuple[str, ...] = ()
     impossible: tuple[str, ...] = ()
 
 
-def read_demand(name: str, template: Object, claim_specs: Mapping[str, Object | None]) -> Demand:
+def read_demand(
+    name: str, template: Object, claim_specs: Mapping[str, Object | None], reaches: Mapping[str, Reach] | None = None
+) -> Demand:
     """Read a Pod template.
 
     Args:
@@ -85,6 +91,8 @@ def read_demand(name: str, template: Object, claim_specs: Mapping[str, Object | 
         template: `spec.template` of a workload.
         claim_specs: ResourceClaimTemplate name to its `spec.spec`; the value None for one that does not exist. One
             that is missing here could not be read.
+        reaches: PersistentVolumeClaim name to where its volume can be reached from; one that is missing here ties
+            nobody.
     """
     spec: Object = template["spec"]
     unknown: list[str] = [*_narrowing(spec)]
@@ -100,6 +108,9 @@ def read_demand(name: str, template: Object, claim_specs: Mapping[str, Object | 
             impossible.append(f"there is no claim template {template_name}")
         else:
             claims.append(_claim(inside(claim_spec, "devices"), unknown))
+    mounted = [at(volume, "persistentVolumeClaim", "claimName") for volume in each(spec, "volumes")]
+    tied = [reach for claim in mounted if (reach := (reaches or {}).get(claim or "")) is not None]
+    unknown += [reach.unknown for reach in tied if reach.unknown is not None]
     asked_amounts = pod_requests(spec)
     extended = {resource: _claimed(spec, resource) for resource in asked_amounts if "/" in resource}
     impossible += [
@@ -115,6 +126,7 @@ def read_demand(name: str, template: Object, claim_specs: Mapping[str, Object | 
         claims=tuple(claims),
         extended=extended,
         priority_class=spec.get("priorityClassName") or None,
+        reach=tuple(selector for reach in tied for selector in reach.selectors),
         unknown=tuple(dict.fromkeys(unknown)),
         impossible=tuple(impossible),
     )

@@ -8,7 +8,7 @@ left only ever shrinks, so a Pod waits in vain exactly if others can be so place
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -234,11 +234,15 @@ class Question:
     # -- words ----------------------------------------------------------------------------------------------------
 
     def _share(self, d: int, demand: Demand) -> Share:
-        places = [
-            self._place(d, site, names, plan)
-            for site, names in self.sure.places
-            if (plan := next((room.plans[d] for room in site.rooms if room.plans[d] is not None), None)) is not None
-        ]
+        alike: dict[int, Place] = {}  # many places are one site
+        places: list[Place] = []
+        for site, names in self.sure.places:
+            plan = next((room.plans[d] for room in site.rooms if room.plans[d] is not None), None)
+            if plan is None:
+                continue
+            if id(site) not in alike:
+                alike[id(site)] = self._place(d, site, names, plan)
+            places.append(replace(alike[id(site)], nodes=names))
         free: Counter[str] = Counter()
         for place in places:
             free.update(place.free)

@@ -10,18 +10,19 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stack.spares.cel import Answer, selector_of
 from stack.spares.demand import MOST_DEVICES, Claim, Demand, Request
-from stack.spares.pods import matches_labels, untolerated, why_not
+from stack.spares.pods import inside, matches_labels, selects, untolerated, why_not
 from stack.spares.sites import Cell, ClaimPlan, PodPlan, Room, Site, site_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from stack.spares.pods import Amounts
-    from stack.spares.supply import Device, DeviceId, Supply
+    from stack.spares.pods import Amounts, Object
+    from stack.spares.supply import Device, Supply
 
 ALL_NODES_ARE_TRIED = 100
 """Below this number of nodes the scheduler looks at every one (kube-scheduler, `minFeasibleNodesToFind`)."""
@@ -37,6 +38,14 @@ class View:
 
     places: Sequence[tuple[Site, tuple[str, ...]]]
     gone: Mapping[str, frozenset[str]]
+
+
+class _Look(NamedTuple):
+    """What a node has to give, and the Pods that are counted as gone for it."""
+
+    room: Room
+    cells: Counter[Cell]
+    gone: frozenset[str]
 
 
 class Ground:
@@ -68,7 +77,10 @@ class Ground:
         self.plans = {name: plans for name in supply.nodes if (plans := self._at(name)) != nowhere}
         self.amounts = sorted({resource for demand in demands for resource in demand.amounts} | {"pods"})
         self.contested, self._taken_first = self._competition()
-        self._answers: dict[DeviceId, Mapping[int, Answer]] = {}
+        self._answers: dict[Device, Mapping[int, Answer]] = {}
+        self._looks: dict[tuple[str, bool], _Look] = {}
+        self._cells: dict[tuple[Device, tuple[str, ...]], Cell | None] = {}
+        self._asked: dict[tuple[int, ...], set[int]] = {}
 
     def devices(self) -> Iterator[Device]:
         """Every device in reach of a node that some demand may use."""
@@ -80,9 +92,9 @@ class Ground:
 
     def answers(self, device: Device) -> Mapping[int, Answer]:
         """What each kind of request says of a device, as far as it is not a plain no."""
-        if device.id not in self._answers:
-            self._answers[device.id] = self._answers_of(device)
-        return self._answers[device.id]
+        if device not in self._answers:
+            self._answers[device] = self._answers_of(device)
+        return self._answers[device]
 
     # -- what is asked --------------------------------------------------------------------------------------------
 
@@ -90,7 +102,7 @@ class Ground:
         node = self.supply.nodes[name]
         found: list[PodPlan | None] = []
         for d, demand in enumerate(self.demands):
-            if why_not(demand.spec, node.object) is not None:
+            if why_not(demand.spec, node.object) is not None or not _is_within(demand, name, node.object):
                 found.append(None)
                 continue
             by_class = frozenset(r for r in demand.extended if self._is_claimed(r, node.allocatable))
@@ -130,8 +142,18 @@ class Ground:
         return ClaimPlan(tuple(zip(kinds, counts, strict=True)), tuple(constraints))
 
     def _answers_of(self, device: Device) -> Mapping[int, Answer]:
-        answers = {kind: self._answer(request, device) for request, kind in self.kinds.items()}
-        return {kind: answer for kind, answer in answers.items() if answer is not Answer.NO}
+        found: dict[int, Answer] = {}
+        for request, kind, known in self._known:
+            if (answer := known.get(device)) is None:
+                answer = known[device] = self._answer(request, device)
+            if answer is not Answer.NO:
+                found[kind] = answer
+        return found
+
+    @cached_property
+    def _known(self) -> list[tuple[Request, int, dict[Device, Answer]]]:
+        """Every kind of request with what it said of devices so far, also when others asked."""
+        return [(request, kind, self.supply.answers.setdefault(request, {})) for request, kind in self.kinds.items()]
 
     def _answer(self, request: Request, device: Device) -> Answer:
         if self.supply.classes is None:
@@ -171,11 +193,10 @@ class Ground:
 
     def view(self, *, hopeful: bool) -> View:
         """Take the cluster apart into sites."""
-        rooms: dict[str, Room] = {}
-        gone: dict[str, frozenset[str]] = {}
-        for name in self.plans:
-            rooms[name], gone[name] = self._room_in(name, hopeful=hopeful)
-        cells = {name: self.cells(name, gone[name], hopeful=hopeful) for name in rooms}
+        looks = {name: self._look(name, hopeful=hopeful) for name in self.plans}
+        rooms = {name: look.room for name, look in looks.items()}
+        cells = {name: look.cells for name, look in looks.items()}
+        gone = {name: look.gone | self.leaving if hopeful else look.gone for name, look in looks.items()}
         tied: list[tuple[Cell, frozenset[str]]] = []
         for device, reach in self.supply.shared:
             near = reach & rooms.keys()
@@ -186,6 +207,27 @@ class Ground:
             (self._site(names, rooms, cells, tied if len(names) > 1 else ()), names) for names in _joined(rooms, tied)
         ]
         return View(places=places, gone=gone)
+
+    def _look(self, name: str, *, hopeful: bool) -> _Look:
+        """What one node has. Where nothing can become free, hope sees the same."""
+        hopeful = hopeful and (bool(self._taken_first) or name in self._gaining or bool(self._weaker(name)))
+        if (name, hopeful) not in self._looks:
+            room, gone = self._room_in(name, hopeful=hopeful)
+            self._looks[name, hopeful] = _Look(room, self.cells(name, gone, hopeful=hopeful), gone)
+        return self._looks[name, hopeful]
+
+    @cached_property
+    def _gaining(self) -> frozenset[str]:
+        """Nodes on which Pods leave that hold anything, or devices are about to be given back."""
+        gone = self.freed | self.leaving
+        coming = {
+            device
+            for device, users in self.supply.held.items()
+            if users <= gone and not (users and users <= self.freed)
+        }
+        pods = {name for name, node in self.supply.nodes.items() if any(pod.uid in self.leaving for pod in node.pods)}
+        local = self.supply.local.items() if coming else ()
+        return frozenset(pods) | {name for name, devices in local if any(device.id in coming for device in devices)}
 
     def cells(self, node: str, gone: frozenset[str], *, hopeful: bool) -> Counter[Cell]:
         """Free devices that only this node can have."""
@@ -290,12 +332,23 @@ class Ground:
         return self._cell(device, (node,))
 
     def _cell(self, device: Device, nodes: Iterable[str]) -> Cell | None:
+        key = (device, tuple(nodes))
+        if key not in self._cells:  # each view asks
+            self._cells[key] = self._new_cell(device, key[1])
+        return self._cells[key]
+
+    def _asked_on(self, nodes: tuple[str, ...]) -> set[int]:
+        """Kinds of request that a demand has on one of these nodes."""
+        key = tuple(id(plan) for name in nodes for plan in self.plans[name])  # there are few plans
+        if key not in self._asked:
+            plans = [plan for name in nodes for plan in self.plans[name] if plan is not None]
+            self._asked[key] = {kind for plan in plans for claim in plan for kind, _ in claim.requests}
+        return self._asked[key]
+
+    def _new_cell(self, device: Device, nodes: tuple[str, ...]) -> Cell | None:
         if not (answers := self.answers(device)):
             return None
-        nodes = tuple(nodes)
-        asked = {
-            kind for name in nodes for plan in self.plans[name] for claim in plan or () for kind, _ in claim.requests
-        }
+        asked = self._asked_on(nodes)
         for kind in asked & answers.keys():
             if answers[kind] is Answer.FAILS:
                 for name in nodes:
@@ -391,6 +444,12 @@ class Ground:
             for device in self._failing[kind, name]
         )
         return is_tried and fatal and len(good) < count and not self.supply.unknown
+
+
+def _is_within(demand: Demand, name: str, node: Object) -> bool:
+    """Whether a Pod's volumes can be reached from a node."""
+    labels = inside(node, "metadata", "labels")
+    return all(selects(selector, name, labels) for selector in demand.reach)
 
 
 def words(device: Device) -> str:

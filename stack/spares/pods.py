@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stack.scalars import amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 Object = dict[str, Any]
 Amounts = dict[str, int]
@@ -64,21 +64,35 @@ def is_sidecar(container: Object) -> bool:
     return container.get("restartPolicy") == "Always"
 
 
+def container_limits(container: Object) -> Amounts:
+    """What a container is limited to."""
+    return amounts(at(container, "resources", "limits"))
+
+
 def pod_requests(spec: Object) -> Amounts:
     """What a Pod requests of its node: all that runs together, or the largest moment of its start; plus overhead."""
+    return _of_pod(spec, container_requests)
+
+
+def pod_limits(spec: Object) -> Amounts:
+    """What a Pod is limited to, of its containers those that have a limit."""
+    return _of_pod(spec, container_limits)
+
+
+def _of_pod(spec: Object, of: Callable[[Object], Amounts]) -> Amounts:
     running: Amounts = {}
     for container in each(spec, "containers"):
-        running = _add(running, container_requests(container))
+        running = _add(running, of(container))
     sidecars: Amounts = {}
     starting: Amounts = {}
     for container in each(spec, "initContainers"):
-        asked = container_requests(container)
+        asked = of(container)
         if is_sidecar(container):
             running, sidecars = _add(running, asked), _add(sidecars, asked)
             asked = {}
         starting = _largest(starting, _add(sidecars, asked))
     total = _largest(running, starting)
-    whole = container_requests(spec)  # resources of the Pod itself stand in the place of its containers'
+    whole = of(spec)  # resources of the Pod itself stand in the place of its containers'
     total |= {resource: units for resource, units in whole.items() if _POD_LEVEL.fullmatch(resource)}
     total = _add(total, amounts(spec.get("overhead")))
     return {resource: units for resource, units in total.items() if units > 0}

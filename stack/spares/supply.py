@@ -8,7 +8,7 @@ Devices that a scheduler counts in ways not modelled here are kept and marked as
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from stack.rollout.pods import is_over
@@ -17,9 +17,9 @@ from stack.spares.pods import REQUIRED, Amounts, Object, amounts, at, each, insi
 from stack.version import minor_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from stack.spares.cel import Value
+    from stack.spares.cel import Answer, Value
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and device name."""
@@ -108,6 +108,8 @@ class Supply:
         class_of: extended resource to the DeviceClass that provides it.
         claims_extended: whether the scheduler is known to claim devices for extended resources.
         unknown: what could not be read, `nodes`, `pods`, `slices`, `classes` or `claims`.
+        answers: what kinds of request say of devices, kept for the next who asks: several questions are asked of one
+            stock, and most of the time goes into that.
     """
 
     nodes: Mapping[str, SupplyNode]
@@ -120,6 +122,9 @@ class Supply:
     waiting: Sequence[WaitingPod]
     claims_extended: bool = False
     unknown: tuple[str, ...] = ()
+    answers: dict[Hashable, dict[Device, Answer]] = field(
+        default_factory=dict["Hashable", dict[Device, "Answer"]], repr=False
+    )
 
     def pods(self) -> Iterable[RunningPod]:
         """Every Pod that is on a node."""
@@ -171,8 +176,8 @@ def read_supply(
         shared=shared,
         doubtful=doubtful,
         held=held,
-        classes=None if classes is None else {name: _selectors(found) for name, found in classes.items()},
-        class_of=_classes_of_resources(classes or {}),
+        classes=None if classes is None else {name: class_selectors(found) for name, found in classes.items()},
+        class_of=classes_of_resources(classes or {}),
         waiting=_read_waiting(live, claims),
         claims_extended=minor_version(server_version) >= CLAIMS_EXTENDED_SINCE,
         unknown=tuple(what for what, found in read.items() if found is None),
@@ -196,12 +201,17 @@ def _full_name(pod: Object) -> str:
     return f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}"
 
 
-def _selectors(device_class: Object) -> tuple[str, ...]:
+def class_selectors(device_class: Object) -> tuple[str, ...]:
+    """CEL expressions of a DeviceClass, all of which hold for its devices."""
     return tuple(at(selector, "cel", "expression") or "" for selector in each(device_class, "spec", "selectors"))
 
 
-def _classes_of_resources(classes: Mapping[str, Object]) -> dict[str, str]:
-    """Of several classes for one resource the youngest counts, and of the same second the first by name."""
+def classes_of_resources(classes: Mapping[str, Object]) -> dict[str, str]:
+    """Extended resource to the DeviceClass that provides it.
+
+    Every class provides one that is named for it. Of several classes for one resource the youngest counts, and of the
+    same second the first by name (KEP-5004).
+    """
     found = {RESOURCE_OF_CLASS + name: name for name in classes}
     by_age = sorted(
         sorted(classes), key=lambda name: at(classes[name], "metadata", "creationTimestamp") or "", reverse=True
@@ -218,17 +228,12 @@ def _classes_of_resources(classes: Mapping[str, Object]) -> dict[str, str]:
 def _read_slices(
     slices: Iterable[Object], nodes: Mapping[str, Object]
 ) -> tuple[dict[str, list[Device]], list[tuple[Device, frozenset[str]]], list[tuple[str, frozenset[str]]]]:
-    pools: dict[tuple[str, str], list[Object]] = defaultdict(list)
-    for found in slices:
-        spec: Object = found["spec"]
-        pools[spec["driver"], spec["pool"]["name"]].append(spec)
     local: dict[str, list[Device]] = defaultdict(list)
     shared: list[tuple[Device, frozenset[str]]] = []
     doubtful: list[tuple[str, frozenset[str]]] = []
     everywhere = frozenset(nodes)
-    for (driver, pool), specs in sorted(pools.items()):
-        newest = max(spec["pool"].get("generation", 0) for spec in specs)
-        current = [spec for spec in specs if spec["pool"].get("generation", 0) == newest]
+    for (driver, pool), specs in _pools(slices):
+        current = _newest(specs)
         placed = [
             (device, _reach(device if spec.get("perDeviceNodeSelection") else spec, nodes, everywhere))
             for spec in current
@@ -248,6 +253,27 @@ def _read_slices(
             elif reach:
                 shared.append((read, reach))
     return local, shared, doubtful
+
+
+def published(slices: Iterable[Object]) -> Iterator[Device]:
+    """Devices of the newest generation of every pool, whether it is published in whole or not."""
+    for (driver, pool), specs in _pools(slices):
+        for spec in _newest(specs):
+            yield from (_read_device(driver, pool, device) for device in each(spec, "devices"))
+
+
+def _pools(slices: Iterable[Object]) -> list[tuple[tuple[str, str], list[Object]]]:
+    """Specs of all slices of each pool, the pools in order."""
+    pools: dict[tuple[str, str], list[Object]] = defaultdict(list)
+    for found in slices:
+        pools[found["spec"]["driver"], found["spec"]["pool"]["name"]].append(found["spec"])
+    return sorted(pools.items())
+
+
+def _newest(specs: Sequence[Object]) -> list[Object]:
+    """Slices of one pool that are of its newest generation."""
+    newest = max(spec["pool"].get("generation", 0) for spec in specs)
+    return [spec for spec in specs if spec["pool"].get("generation", 0) == newest]
 
 
 def _reach(where: Object, nodes: Mapping[str, Object], everywhere: frozenset[str]) -> frozenset[str]:

@@ -18,6 +18,7 @@ from local.api import ApiError
 from local.crds import OWN, find_crds, install_crds
 from local.tools import FolderTools
 from local.waiting import wait_until
+from stack.config.guards import GUARD_NAMES
 from tests.builders import ROOT, merged
 from tests.e2e.bench import collections_in, without_traceback
 
@@ -37,6 +38,10 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NODES = "/api/v1/nodes"
 LETTER = re.compile(r"^\s*(.*?): .*`guards\.(?!devices)\w+: warn` lets it pass", re.MULTILINE)
 """The key and value of a refusal; what is said of devices is shown elsewhere."""
+OLD_CRDS = (
+    ("httproutes.gateway.networking.k8s.io", "gateway.networking.k8s.io/bundle-version", "v1.1.0"),
+    ("inferencepools.inference.networking.k8s.io", "inference.networking.k8s.io/bundle-version", "v1.3.0"),
+)
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 HASTY = {"effect": "NoSchedule", "key": "maintenance"}
 NO_TEMPLATE = {"claimTemplate": None, "claimTemplateName": "nowhere"}
@@ -114,7 +119,7 @@ def has_scrapes(bench: Bench) -> bool:
     return True
 
 
-def volume_claim(bench: Bench, name: str, mode: str) -> Object:
+def volume_claim(bench: Bench, name: str, mode: str, **spec: Any) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -123,6 +128,7 @@ def volume_claim(bench: Bench, name: str, mode: str) -> Object:
             "accessModes": [mode],
             "storageClassName": "kwok-volume",
             "resources": {"requests": {"storage": "1Gi"}},
+            **spec,
         },
     }
 
@@ -130,6 +136,86 @@ def volume_claim(bench: Bench, name: str, mode: str) -> Object:
 def stores(bench: Bench) -> AbstractContextManager[None]:
     modes = {"of-one-node": "ReadWriteOnce", "of-one-pod": "ReadWriteOncePod"}
     return there(bench, *(volume_claim(bench, name, mode) for name, mode in modes.items()))
+
+
+@contextmanager
+def leaving_and_raw(bench: Bench) -> Generator[None]:
+    """A claim that goes and can't be gone yet, one that is no folder, and one that can only be read."""
+    leaving, kept = volume_claim(bench, "leaving", "ReadWriteMany"), "example.com/kept"
+    leaving["metadata"]["finalizers"] = [kept]
+    path = bench.plane.api.path_of(leaving)
+    others = (
+        volume_claim(bench, "raw", "ReadWriteMany", volumeMode="Block"),
+        volume_claim(bench, "read-only", "ReadOnlyMany"),
+    )
+    with there(bench, *others):
+        bench.plane.api.create(leaving)
+        bench.plane.api.delete(path)
+        try:
+            yield
+        finally:
+            bench.plane.api.patch(path, {"metadata": {"finalizers": None}})
+            wait_until(partial(is_gone, bench, path), timeout=60, what=f"{path} to go")
+
+
+@contextmanager
+def old_crds(bench: Bench) -> Generator[None]:
+    """CRDs that say that they are of releases in which a field was not there yet."""
+    api = bench.plane.api
+    before: dict[str, Any] = {}
+    try:
+        for name, label, version in OLD_CRDS:
+            path = f"{CRDS}/{name}"
+            before[path] = {label: api.get(path)["metadata"].get("annotations", {}).get(label)}
+            api.patch(path, {"metadata": {"annotations": {label: version}}})
+        yield
+    finally:
+        for path, annotations in before.items():
+            api.patch(path, {"metadata": {"annotations": annotations}})
+
+
+@contextmanager
+def of_another_name_and_cordoned(bench: Bench) -> Generator[None]:
+    """One node takes no new Pod; Pods that are pinned to the other would not get there."""
+    hostname = "kubernetes.io/hostname"
+    change, back = ({"metadata": {"labels": {hostname: each}}} for each in ("other", "npu-1"))
+    with (
+        patched(bench, f"{NODES}/npu-0", {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}),
+        patched(bench, f"{NODES}/npu-1", change, back),
+    ):
+        yield
+
+
+@contextmanager
+def full_quota(bench: Bench) -> Generator[None]:
+    """As many Pods as there are, and no more."""
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "full", "namespace": bench.namespace},
+        "spec": {"hard": {"pods": "3"}},
+    }
+    with there(bench, quota):
+        path = bench.plane.api.path_of(quota)
+        wait_until(lambda: "pods" in used_of(bench, path), timeout=60, what="the quota to be counted")
+        yield
+
+
+def used_of(bench: Bench, path: str) -> Object:
+    return bench.plane.api.get(path).get("status", {}).get("used", {})
+
+
+def small_limits(bench: Bench) -> AbstractContextManager[None]:
+    limits = [{"type": "Container", "max": {"memory": "32Mi"}}]
+    return there(
+        bench,
+        {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": {"name": "small", "namespace": bench.namespace},
+            "spec": {"limits": limits},
+        },
+    )
 
 
 def strangers(bench: Bench) -> AbstractContextManager[None]:
@@ -171,8 +257,8 @@ def no_default_class(bench: Bench) -> AbstractContextManager[None]:
     return patched(bench, path, change, back)
 
 
-def rival(bench: Bench) -> AbstractContextManager[None]:
-    """Another release whose roll-out on the same devices does not get on."""
+def rival(bench: Bench, *, device_class: str = "npu.rebellions.ai") -> AbstractContextManager[None]:
+    """Another release whose roll-out on devices of a class, by default the same, does not get on."""
     namespace = f"{bench.namespace}-other"
     labels = {"app.kubernetes.io/instance": "chat", "llm-d.ai/role": "decode"}
     claim = {"name": "devices", "resourceClaimTemplateName": "theirs"}
@@ -186,7 +272,7 @@ def rival(bench: Bench) -> AbstractContextManager[None]:
             "nodeSelector": {"pool": "none"},
         },
     }
-    requests = [{"name": "npu", "exactly": {"deviceClassName": "npu.rebellions.ai", "count": 1}}]
+    requests = [{"name": "npu", "exactly": {"deviceClassName": device_class, "count": 1}}]
     return there(
         bench,
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
@@ -264,6 +350,49 @@ CELLS = [
         around=stores,
     ),
     cell(
+        "claims from outside that go, are no folder, or can only be read",
+        {
+            "storage": {
+                "compileCache": {"kind": "existingClaim", "existingClaim": {"prefill": "leaving", "decode": "raw"}},
+                "model": {"kind": "existingClaim", "existingClaim": "read-only"},
+            }
+        },
+        {"storage.compileCache.existingClaim.prefill = leaving", "storage.compileCache.existingClaim.decode = raw"},
+        {"storage.model.existingClaim = read-only (ReadOnlyMany)"},
+        around=leaving_and_raw,
+    ),
+    cell(
+        "a claim from outside for one Pod, which a new one would come beside",
+        {
+            "storage": {
+                "compileCache": {
+                    "kind": "existingClaim",
+                    "existingClaim": {"prefill": "of-one-pod", "decode": "of-one-node"},
+                }
+            }
+        },
+        {"storage.compileCache.existingClaim.prefill = of-one-pod (ReadWriteOncePod)"},
+        around=stores,
+    ),
+    cell(
+        "a claim from outside for one node, and Pods on two",
+        {
+            "modelserver": {
+                "replicas": {"prefill": 0, "decode": 0},
+                "nodePlacement": [{"role": "prefill", "node": "npu-0"}, {"role": "decode", "node": "npu-1"}],
+            },
+            "storage": {"model": {"kind": "existingClaim", "existingClaim": "of-one-node"}},
+        },
+        {"storage.model.existingClaim = of-one-node (ReadWriteOnce)"},
+        around=stores,
+    ),
+    cell(
+        "CRDs of too old a release",
+        {},
+        {"gateway.enabled = true", "router.inferencePool.create = true"},
+        around=old_crds,
+    ),
+    cell(
         "what the stack refers to and is not there",
         {
             "imagePullSecrets": ["no-login"],
@@ -325,6 +454,41 @@ CELLS = [
         },
         {"modelserver.nodePlacement[0].node = npu-9", "modelserver.nodePlacement[1].node = npu-1"},
         around=maintenance,
+    ),
+    cell(
+        "a node that is cordoned, and one of another name",
+        {
+            "modelserver": {
+                "replicas": {"prefill": 0, "decode": 0},
+                "nodePlacement": [{"role": "prefill", "node": "npu-0"}, {"role": "decode", "node": "npu-1"}],
+            }
+        },
+        {"modelserver.nodePlacement[0].node = npu-0", "modelserver.nodePlacement[1].node = npu-1"},
+        around=of_another_name_and_cordoned,
+    ),
+    cell(
+        "a node for one Pod, on which two are placed",
+        {
+            "modelserver": {
+                "replicas": {"prefill": 0, "decode": 0},
+                "nodePlacement": [{"role": "prefill", "node": "npu-0"}, {"role": "decode", "node": "npu-0"}],
+                "resources": {"requests": {"cpu": "100", "memory": "1Gi"}},
+            }
+        },
+        {"modelserver.nodePlacement[0].node = npu-0"},
+    ),
+    cell(
+        "a quota that has no room for a Pod more",
+        {"modelserver": {"image": {"tag": "next"}}},
+        {"modelserver.strategy"},
+        around=full_quota,
+    ),
+    cell(
+        "limits that no Pod of the stack keeps to",
+        {"modelserver": {"image": {"tag": "next"}}},
+        {"modelserver.resources", "devices.rdma"},
+        {"router.epp.resources"},
+        around=small_limits,
     ),
     cell(
         "more than the nodes have, together",
@@ -389,6 +553,69 @@ def test_what_a_guard_lets_pass_is_said_and_an_update_is_refused_like_a_preview(
         live.write(**good)
 
 
+UNHEARD = 'device.attributes["npu.rebellions.ai"].productName == "unheard"'
+EVERYTHING: dict[str, Any] = {
+    "gateway": {"name": "shared"},
+    "imagePullSecrets": ["no-login"],
+    "modelserver": {
+        "image": {"tag": "next"},
+        "replicas": {"prefill": 2},
+        "resources": {"requests": {"cpu": "100", "memory": "1Gi"}},
+    },
+    "devices": {
+        "claimTemplate": {
+            "requests": [
+                {"name": "npu", "deviceClassName": "npu.rebellions.ai", "count": 1, "selectors": [UNHEARD]},
+                {"name": "nic", "deviceClassName": "dranet", "count": 1},
+            ]
+        }
+    },
+    "storage": {"compileCache": {"storageClass": "kwok-volume"}},
+}
+"""What every guard has something against, with what stands around the stack."""
+SAID = {
+    "volumes": "storage.compileCache.storageClass = kwok-volume: claim rel-compile-cache-decode is there",
+    "prerequisites": "imagePullSecrets[0] = no-login: ",
+    "names": "Gateway shared = ns/shared: ",
+    "nodes": "modelserver.replicas: all Pods of the stack",
+    "quota": "ResourceQuota full",
+    "serial": "release chat in namespace ns-other is rolling out Deployment chat-decode",
+    "devices": "cannot fit",
+}
+
+
+def test_each_guard_may_warn_only_or_not_look_at_all(live: Bench) -> None:
+    assert SAID.keys() == set(GUARD_NAMES)
+    good = live.blocks
+    with rival(live), strangers(live), full_quota(live):
+        try:
+            for force in ("enforce", "warn", "off"):
+                live.write(**merged(good, EVERYTHING | {"guards": dict.fromkeys(GUARD_NAMES, force)}))
+                said = (live.refuse_preview() if force == "enforce" else live.foresee().said).replace(
+                    live.namespace, "ns"
+                )
+                told = {guard for guard, words in SAID.items() if words in said}
+                assert told == (set[str]() if force == "off" else set(GUARD_NAMES)), said
+        finally:
+            live.write(**good)
+
+
+def test_another_release_on_devices_of_another_kind_is_nobodys_concern(live: Bench) -> None:
+    good = live.blocks
+    other: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": f"other-{live.namespace}"},
+        "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example"'}}]},
+    }
+    with there(live, other), rival(live, device_class=other["metadata"]["name"]):
+        try:
+            live.write(**merged(good, {"modelserver": {"image": {"tag": "next"}}}))
+            assert "is rolling out" not in live.foresee().said
+        finally:
+            live.write(**good)
+
+
 def test_who_starts_no_pod_does_not_wait_for_another_release(live: Bench) -> None:
     with rival(live):
         seen = live.foresee()
@@ -403,6 +630,20 @@ def test_a_namespace_that_is_missing_is_refused(bench_of: Callable[[str], Bench]
     said = bench.refuse_preview()
     assert "there is no such namespace" in said
     assert said.count("lets it pass") == 1, "what is missing in it follows from that"
+
+
+def test_a_namespace_that_goes_is_refused(bench_of: Callable[[str], Bench]) -> None:
+    bench = bench_of("small")
+    api, namespace = bench.plane.api, f"/api/v1/namespaces/{bench.namespace}"
+    kept = {"name": "kept", "namespace": bench.namespace, "finalizers": ["example.com/kept"]}
+    api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": kept})
+    bench.write_file(ROOT / "Pulumi.dev.yaml")
+    try:
+        api.delete(namespace)
+        said = bench.refuse_preview()
+        assert "because it is being terminated" in said, "the API server says it before any guard looks"
+    finally:
+        api.patch(f"{namespace}/configmaps/kept", {"metadata": {"finalizers": None}})
 
 
 def test_who_sees_only_the_namespace_is_told_what_is_not_known(live: Bench, tmp_path: Path) -> None:
@@ -425,12 +666,20 @@ def test_who_sees_only_the_namespace_is_told_what_is_not_known(live: Bench, tmp_
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content))
     live.environment["KUBECONFIG"] = str(file)
+    good = live.blocks
     try:
+        idle = live.foresee()
+        live.write(**merged(good, {"modelserver": {"image": {"tag": "next"}}}))
         seen = live.foresee()
     finally:
+        live.write(**good)
         live.environment["KUBECONFIG"] = str(live.plane.kubeconfig)
-    assert seen.counts == {}
-    assert re.search(r"not known: Pods of all namespaces, .* and \d+ more: 403 Forbidden", seen.said), seen.said
+    assert idle.counts == {}
+    assert "Pods of all namespaces" not in idle.said, "no Pod starts, so nobody asks for theirs"
+    assert re.search(r"not known: .*Pods of all namespaces, .* and \d+ more: 403 Forbidden", seen.said), seen.said
+    assert seen.counts == {"update": 2}, "what is not known is no reason to refuse"
+    assert "not known. Nodes could not be read" in seen.said
+    assert "(not known to be free)" in seen.said
 
 
 def versions(bench: Bench) -> dict[str, str]:

@@ -7,10 +7,7 @@ get a node, *cannot* that one does not.
 
 from __future__ import annotations
 
-import json
-import threading
 from collections import Counter, defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +16,13 @@ import pytest
 from local.waiting import wait_until
 from stack.spares.demand import Demand, read_demand
 from stack.spares.fit import Outcome, Verdict, judge
+from stack.spares.reach import Reach, reach_of_claims
 from stack.spares.supply import Supply, read_supply
 from tests import devices as make
+from tests.e2e.crowd import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from http.client import HTTPSConnection
 
     from local.api import Api
     from local.control_plane import ControlPlane
@@ -35,6 +33,7 @@ Object = dict[str, Any]
 CASES, ENOUGH = 240, 30
 NPU, NIC, GPU = "npu.agree.example", "nic.agree.example", "gpu.agree.example"
 NAMESPACE, CASE = "agree", "agree.example/case"
+ZONE = "topology.kubernetes.io/zone"
 CLASSES = {
     "agree-npu": f'device.driver == "{NPU}"',
     "agree-nic": f'device.driver == "{NIC}" && !device.allowMultipleAllocations',
@@ -63,6 +62,8 @@ class Case:
         self.is_tight = number % 5 < 2  # where it matters who comes first
         self.nodes: list[Object] = []
         self.slices: list[Object] = []
+        self.volumes: list[Object] = []
+        self.claims: list[Object] = []
         for index in range(1 if self.is_tight else random.choice((1, 1, 2, 3))):
             self._add_node(f"{self.name}-{index}")
         self.templates: dict[str, Object] = {}
@@ -82,7 +83,9 @@ class Case:
         random = self.random
         spec: Object = {"taints": [RESERVED]} if random.random() < 0.15 else {}
         cpu = random.choice(("3", "6", "64", "64"))
-        node = make.node(name, labels={CASE: self.name, "agree.example/size": random.choice("sl")}, spec=spec, cpu=cpu)
+        labels = {CASE: self.name, "agree.example/size": random.choice("sl")}
+        labels |= {ZONE: random.choice(("z1", "z2"))} if random.random() < 0.7 else {}
+        node = make.node(name, labels=labels, spec=spec, cpu=cpu)
         node["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
         self.nodes.append(node)
         for driver, most in ((NPU, 4), (NIC, 2), (GPU, 1)):
@@ -125,9 +128,43 @@ class Case:
         kept: Object = (
             {"tolerations": [{"key": RESERVED["key"], "operator": "Exists"}]} if random.random() < 0.5 else {}
         )
+        if role != "theirs" and not self.is_tight and random.random() < 0.25:
+            self._add_volume(template_name)
+            kept |= {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": template_name}}]}
         template = make.pod_template(template_name, cpu=random.choice("112"), nodeSelector=selector, **kept)
         template["metadata"]["labels"] = {CASE: self.name, "agree.example/role": role}
-        return read_demand(template_name, template, {template_name: spec}), count
+        return read_demand(template_name, template, {template_name: spec}, self._reaches()), count
+
+    def _add_volume(self, name: str) -> None:
+        """A volume that some nodes reach, bound to a claim."""
+        random = self.random
+        where = random.choice(("host", "zone", "label"))
+        node = random.choice(self.nodes)["metadata"]["name"]
+        key, value = ("kubernetes.io/hostname", node) if where == "host" else (ZONE, random.choice(("z1", "z2")))
+        terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}]
+        common: Object = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        claim_ref = {"kind": "PersistentVolumeClaim", "namespace": NAMESPACE, "name": name}
+        volume: Object = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name, "labels": {ZONE: value} if where == "label" else {}},
+            "spec": common
+            | {"capacity": {"storage": "1Gi"}, "csi": {"driver": "agree.example", "volumeHandle": name}}
+            | {"claimRef": claim_ref}
+            | ({} if where == "label" else {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}),
+        }
+        claim: Object = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": common | {"volumeName": name, "resources": {"requests": {"storage": "1Gi"}}},
+        }
+        self.volumes.append(volume)
+        self.claims.append(claim)
+
+    def _reaches(self) -> dict[str, Reach]:
+        claims, volumes = ({held["metadata"]["name"]: held for held in all_} for all_ in (self.claims, self.volumes))
+        return reach_of_claims(frozenset(claims), claims, volumes, {})
 
     def pods(self, wanted: Iterable[tuple[Demand, int]]) -> list[Object]:
         return [
@@ -152,6 +189,9 @@ def test_what_is_certain_is_what_the_scheduler_does(plane_of: Callable[[str], Co
         crowd.create([node for case in cases for node in case.nodes])
         crowd.create([held for case in cases for held in case.slices])
         crowd.create([template(name, spec) for case in cases for name, spec in case.templates.items()])
+        crowd.create([volume for case in cases for volume in case.volumes])
+        crowd.create([claim for case in cases for claim in case.claims])
+        wait_until(lambda: all_are_bound(api), timeout=60, what="the claims to be bound", interval=0.5)
         wait_until(lambda: all_are_ready(api), timeout=60, what="the nodes to be ready", interval=0.5)
         crowd.create([pod for case in cases for pod in case.pods(case.theirs)])
         wait_until(lambda: all(map(is_settled, crowd.pods())), timeout=60, what="the Pods of others", interval=0.5)
@@ -185,38 +225,19 @@ def compare(verdicts: dict[str, Verdict], found: dict[str, list[bool]] | None) -
 
 
 class Crowd:
-    """Very many objects, made over a few connections that stay open meanwhile."""
+    """The Pods of all cases, and what is there for them."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
         self.paths: list[str] = []
-        self._mine = threading.local()
-        self._open: list[HTTPSConnection] = []
-
-    def _send(self, method: str, path: str, body: Object | None = None) -> None:
-        if not hasattr(self._mine, "connection"):
-            self._mine.connection = self.api._connect(60)  # pyright: ignore[reportPrivateUsage]  # the plane's own client opens one each time
-            self._open.append(self._mine.connection)
-        headers = {"Authorization": f"Bearer {self.api.token}", "Content-Type": "application/json"}
-        self._mine.connection.request(method, path, None if body is None else json.dumps(body), headers)
-        response = self._mine.connection.getresponse()
-        said = response.read().decode()
-        assert response.status < 300 or (method == "DELETE" and response.status == 404), said
-
-    def _all(self, method: str, paths: list[str], bodies: Iterable[Object | None]) -> None:
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(self._send, [method] * len(paths), paths, bodies))
-        while self._open:
-            self._open.pop().close()
+        self._sender = Sender(api)
 
     def create(self, manifests: list[Object]) -> None:
-        paths = [self.api.path_of(manifest) for manifest in manifests]
-        self._all("POST", [path.rpartition("/")[0] for path in paths], manifests)
-        self.paths += paths
+        self.paths += self._sender.create(manifests)
 
     def delete(self, pods: list[Object]) -> None:
         paths = [f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}" for pod in pods]
-        self._all("DELETE", [f"{path}?gracePeriodSeconds=0" for path in paths], [None] * len(paths))
+        self._sender.send([("DELETE", f"{path}?gracePeriodSeconds=0", None) for path in paths])
         gone = {pod["metadata"]["name"] for pod in pods}
         wait_until(
             lambda: not gone & {pod["metadata"]["name"] for pod in self.pods()}, timeout=30, what="Pods to leave"
@@ -244,11 +265,12 @@ class Crowd:
         return self.looks > 60
 
     def clear(self) -> None:
-        for kind in ("pods", "resourceclaims"):
-            group = "/api/v1" if kind == "pods" else "/apis/resource.k8s.io/v1"
+        for kind in ("pods", "resourceclaims", "persistentvolumeclaims"):
+            group = "/api/v1" if kind != "resourceclaims" else "/apis/resource.k8s.io/v1"
             self.api.request("DELETE", f"{group}/namespaces/{NAMESPACE}/{kind}", query={"gracePeriodSeconds": "0"})
-        alone = [path for path in self.paths if "/pods/" not in path and "/resourceclaimtemplates/" not in path]
-        self._all("DELETE", alone, [None] * len(alone))
+        within = ("/pods/", "/resourceclaimtemplates/", "/persistentvolumeclaims/")
+        alone = [path for path in self.paths if not any(kind in path for kind in within)]
+        self._sender.send([("DELETE", path, None) for path in alone])
 
 
 def template(name: str, spec: Object) -> Object:
@@ -267,6 +289,11 @@ def all_are_ready(api: Api) -> bool:
         and all(taint["key"].startswith("agree.example/") for taint in node["spec"].get("taints", ()))
         for node in nodes
     )
+
+
+def all_are_bound(api: Api) -> bool:
+    claims = api.list(f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims")
+    return all(claim.get("status", {}).get("phase") == "Bound" for claim in claims)
 
 
 def is_settled(pod: Object) -> bool:

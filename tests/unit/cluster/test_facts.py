@@ -17,6 +17,7 @@ CLAIMS = "/api/v1/namespaces/ns/persistentvolumeclaims"
 ANCHOR = "/api/v1/namespaces/ns/configmaps/rel-topology"
 WORKLOADS = "/apis/apps/v1/namespaces/ns/deployments"
 PODS = "/api/v1/namespaces/ns/pods"
+REPLICA_SETS = "/apis/apps/v1/namespaces/ns/replicasets"
 LEAVING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 INSTANCE, COMPONENT = "app.kubernetes.io/instance", "app.kubernetes.io/component"
 ENTRY, TOPOLOGY = "serving-stack.dev/entry", "serving-stack.dev/topology"
@@ -79,7 +80,9 @@ def full(api: StandIn) -> StandIn:
         pod("k2", "Pending", entry=1),
         pod("k1", "Failed"),
         pod("k0", "Succeeded"),
+        {"metadata": {"name": "rel-epp-1", "labels": {COMPONENT: "epp"}}, "spec": {"nodeName": "n7"}, "status": {}},
     )
+    api.tell_list(REPLICA_SETS, {"metadata": {"name": "rel-decode-abc"}})
     return api
 
 
@@ -112,14 +115,25 @@ def test_everything_is_read_as_it_is() -> None:
 
 def test_only_objects_of_the_release_are_asked_for_and_every_claim(full: StandIn) -> None:
     read()
-    assert full.query_of(WORKLOADS)["labelSelector"] == "app.kubernetes.io/instance=rel"
-    assert full.times_asked(WORKLOADS) == 1, "role workloads and the endpoint picker are of one list"
-    assert full.query_of(PODS)["labelSelector"] == "app.kubernetes.io/instance=rel,serving-stack.dev/topology"
+    for path in (WORKLOADS, PODS, REPLICA_SETS):
+        assert full.query_of(path)["labelSelector"] == "app.kubernetes.io/instance=rel"
+        assert full.times_asked(path) == 1, "those of the roles and of the endpoint picker are of one list"
     assert "labelSelector" not in full.query_of(CLAIMS), "one without our label has to be found too"
 
 
+@pytest.mark.usefixtures("full")
+def test_what_was_read_is_handed_on_so_that_nobody_reads_it_again() -> None:
+    near = read().near
+    assert {live["metadata"]["name"] for live in near.deployments or ()} == {"rel-decode", "rel-decode-1"}
+    assert [live["metadata"]["name"] for live in near.release_pods or ()] == ["p", "p", "p", "rel-epp-1"]
+    assert [live["metadata"]["name"] for live in near.replica_sets or ()] == ["rel-decode-abc"]
+    assert set(near.volume_claims or ()) == {"ours", "leaving", "bare"}
+    assert near.calls == 5
+    assert near.size > 1000
+
+
 def test_an_empty_namespace_is_known_to_be_empty(api: StandIn) -> None:
-    for path in (CLAIMS, WORKLOADS, PODS):
+    for path in (CLAIMS, WORKLOADS, PODS, REPLICA_SETS):
         api.tell_list(path)
     facts = read()
     assert (facts.claims, facts.anchor_is_known, facts.anchor) == ({}, True, None)
@@ -228,6 +242,7 @@ def test_an_anchor(full: StandIn, meta: dict[str, Any], data: dict[str, str] | N
         pytest.param(ANCHOR, "topology anchor", {"anchor"}, id="anchor"),
         pytest.param(WORKLOADS, "role workloads", {"workloads"}, id="workloads"),
         pytest.param(PODS, "Pods", {"live_topologies"}, id="Pods"),
+        pytest.param(REPLICA_SETS, "ReplicaSets", set[str](), id="ReplicaSets"),
     ],
 )
 def test_what_is_refused_is_unknown_and_the_rest_is_known(

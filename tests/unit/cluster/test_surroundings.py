@@ -25,26 +25,27 @@ LISTS = {
     "resource_claims": f"{DRA}/resourceclaims",
     "device_classes": f"{DRA}/deviceclasses",
     "storage_classes": "/apis/storage.k8s.io/v1/storageclasses",
-    "volume_claims": "/api/v1/namespaces/ns/persistentvolumeclaims",
-    "replica_sets": "/apis/apps/v1/namespaces/ns/replicasets",
+    "quotas": "/api/v1/namespaces/ns/resourcequotas",
+    "limit_ranges": "/api/v1/namespaces/ns/limitranges",
     "deployments": "/apis/apps/v1/deployments",
 }
 TEMPLATE = f"{DRA}/namespaces/ns/resourceclaimtemplates/npu-rdma"
+VOLUME = "/api/v1/persistentvolumes/pv-1"
 SECRET = "/api/v1/namespaces/ns/secrets/token"  # noqa: S105  # a path
 EVERYTHING = Wanted(
     namespace="ns",
     release="rel",
     nodes=True,
-    devices=True,
+    slices=True,
+    resource_claims=True,
     device_classes=True,
     rivals=True,
     storage_classes=True,
-    volume_claims=True,
-    release_pods=True,
-    replica_sets=True,
+    limits=True,
     claim_templates=frozenset({"npu-rdma"}),
     secrets=frozenset({"token"}),
     objects=frozenset({GATEWAY, NAMESPACE}),
+    volumes=frozenset({"pv-1"}),
     served=frozenset({ROUTES}),
 )
 
@@ -54,14 +55,25 @@ def named(name: str, namespace: str | None = None, **labels: str) -> dict[str, A
     return {"metadata": meta if namespace is None else meta | {"namespace": namespace}}
 
 
+OURS = {"app.kubernetes.io/instance": "rel"}
+NEAR = Surroundings(
+    volume_claims={},
+    replica_sets=[],
+    release_pods=[named("ours", "ns", **OURS)],
+    deployments=[named("rel-decode", "ns", **OURS)],
+    calls=5,
+    size=100,
+)
+
+
 @pytest.fixture
 def full(api: StandIn) -> StandIn:
     """A cluster that answers everything."""
     for field, path in LISTS.items():
         api.tell_list(path, named(f"one-of-{field}", "ns"))
-    release = {"app.kubernetes.io/instance": "rel"}
-    api.tell_list(LISTS["pods"], named("ours", "ns", **release), named("bare", "ns"), named("afar", "x", **release))
+    api.tell_list(LISTS["pods"], named("ours", "ns", **OURS), named("bare", "ns"), named("afar", "x", **OURS))
     api.tell_list(LISTS["deployments"])
+    api.tell(VOLUME, (200, named("pv-1")))
     api.tell("/version", (200, {"gitVersion": "v1.36.3"}))
     api.tell(TEMPLATE, (200, named("npu-rdma", "ns")))
     api.tell(SECRET, (200, named("token", "ns")))
@@ -71,19 +83,18 @@ def full(api: StandIn) -> StandIn:
     return api
 
 
-def read(wanted: Wanted = EVERYTHING) -> Surroundings:
-    return read_surroundings("test", wanted)
+def read(wanted: Wanted = EVERYTHING, near: Surroundings = NEAR) -> Surroundings:
+    return read_surroundings("test", wanted, near)
 
 
 def test_everything_is_read_as_it_is(full: StandIn) -> None:
     around = read()
-    for field in ("nodes", "slices", "resource_claims", "replica_sets"):
+    for field in ("nodes", "slices", "resource_claims", "quotas", "limit_ranges"):
         assert [each["metadata"]["name"] for each in getattr(around, field)] == [f"one-of-{field}"]
-    for field in ("device_classes", "storage_classes", "volume_claims"):
+    for field in ("device_classes", "storage_classes"):
         assert list(getattr(around, field)) == [f"one-of-{field}"]
     assert [each["metadata"]["name"] for each in around.pods or ()] == ["ours", "bare", "afar"]
-    assert [each["metadata"]["name"] for each in around.release_pods or ()] == ["ours"]
-    assert around.deployments == []
+    assert around.volumes == {"pv-1": named("pv-1")}
     assert around.claim_templates == {"npu-rdma": named("npu-rdma", "ns")}
     assert around.secrets == {"token": True}
     assert around.objects == {GATEWAY: named("rel", "ns")["metadata"], NAMESPACE: None}
@@ -91,14 +102,24 @@ def test_everything_is_read_as_it_is(full: StandIn) -> None:
     assert around.groups == {}
     assert around.server_version == "v1.36.3"
     assert around.unknown == ()
-    assert around.calls == len(full.asked) == 15
-    assert around.size > 1000
+    assert around.calls == NEAR.calls + len(full.asked) == 5 + 16
+    assert around.size > NEAR.size + 1000
+
+
+def test_what_was_read_of_the_release_is_taken_over_and_not_read_again(full: StandIn) -> None:
+    other = named("chat-decode", "far", **OURS) | {"spec": {"paused": True}}
+    full.tell_list(LISTS["deployments"], named("rel-decode", "ns", **OURS), other)
+    around = read()
+    for field in ("volume_claims", "replica_sets", "release_pods"):
+        assert getattr(around, field) is getattr(NEAR, field)
+    assert around.deployments == [*(NEAR.deployments or ()), other]
+    assert not [path for path, _ in full.asked if path.endswith(("/ns/pods", "/ns/replicasets", "/ns/deployments"))]
 
 
 def test_nothing_is_asked_that_is_not_wanted(full: StandIn) -> None:
     around = read(Wanted(namespace="ns", release="rel"))
     assert [path for path, _ in full.asked] == ["/version"]
-    assert around == Surroundings(server_version="v1.36.3", groups={}, calls=1, size=around.size)
+    assert around == replace(NEAR, server_version="v1.36.3", groups={}, calls=6, size=around.size)
 
 
 def test_of_secrets_and_of_objects_by_name_only_the_metadata_is_taken(full: StandIn) -> None:
@@ -121,23 +142,18 @@ def test_a_collection_is_read_page_by_page_and_without_pods_that_are_over(full: 
 @pytest.mark.parametrize("status", [403, 500])
 def test_what_is_refused_is_unknown_and_the_rest_is_known(full: StandIn, field: str, status: int) -> None:
     full.tell(LISTS[field], (status, {"kind": "Status"}))
-    if field == "pods":
-        full.tell("/api/v1/namespaces/ns/pods", (status, {"kind": "Status"}))
     around = read()
-    unknown = {name for name in (*LISTS, "release_pods") if getattr(around, name) is None}
-    assert unknown == ({"pods", "release_pods"} if field == "pods" else {field})
+    unknown = {name for name in LISTS if getattr(around, name) is None}
+    assert unknown == {field} - {"deployments"}, "those of the release are known all the same"
     [reason] = around.unknown
     assert f": {status} " in reason
 
 
-def test_who_may_see_only_the_namespace_knows_the_pods_of_the_release(full: StandIn) -> None:
-    full.tell(LISTS["pods"], (403, {"kind": "Status"}))
-    full.tell_list("/api/v1/namespaces/ns/pods", named("ours", "ns"))
-    around = read()
-    assert around.pods is None
+def test_what_could_not_be_read_of_the_release_may_be_read_among_all(full: StandIn) -> None:
+    full.tell_list(LISTS["deployments"], named("rel-decode", "ns", **OURS))
+    around = read(near=Surroundings())
     assert [each["metadata"]["name"] for each in around.release_pods or ()] == ["ours"]
-    assert full.query_of("/api/v1/namespaces/ns/pods")["labelSelector"] == "app.kubernetes.io/instance=rel"
-    assert around.unknown == ("Pods of all namespaces: 403 Forbidden",)
+    assert around.deployments == [named("rel-decode", "ns", **OURS)]
 
 
 def test_what_is_refused_for_one_reason_is_told_in_one_line(full: StandIn) -> None:
@@ -149,11 +165,15 @@ def test_what_is_refused_for_one_reason_is_told_in_one_line(full: StandIn) -> No
     assert GATEWAY not in around.objects
 
 
-@pytest.mark.parametrize("path", [SECRET, TEMPLATE, path_of(GATEWAY)])
+@pytest.mark.parametrize("path", [SECRET, TEMPLATE, VOLUME, path_of(GATEWAY)])
 def test_what_is_not_there_is_known_not_to_be(full: StandIn, path: str) -> None:
     full.tell(path, (404, {"kind": "Status"}))
     around = read()
-    by_path = {SECRET: around.secrets["token"], TEMPLATE: around.claim_templates["npu-rdma"]}
+    by_path = {
+        SECRET: around.secrets["token"],
+        TEMPLATE: around.claim_templates["npu-rdma"],
+        VOLUME: around.volumes["pv-1"],
+    }
     assert not by_path.get(path, around.objects[GATEWAY])
     assert around.unknown == ()
 
@@ -189,19 +209,6 @@ def test_a_server_without_devices_has_none_and_that_is_no_reason_to_complain(ful
     assert around.unknown == ()
 
 
-@pytest.mark.parametrize("answer", [None, (403, {"kind": "Status"})], ids=["not asked for", "refused"])
-def test_where_those_of_others_are_not_known_the_releases_own_deployments_are(
-    full: StandIn, answer: tuple[int, Any] | None
-) -> None:
-    if answer is not None:
-        full.tell(LISTS["deployments"], answer)
-    own = "/apis/apps/v1/namespaces/ns/deployments"
-    full.tell_list(own, named("rel-decode", "ns"))
-    around = read(replace(EVERYTHING, rivals=answer is not None))
-    assert around.deployments == [named("rel-decode", "ns")]
-    assert full.query_of(own)["labelSelector"] == "app.kubernetes.io/instance=rel,llm-d.ai/role"
-
-
 def test_the_templates_of_who_rolls_are_read_where_they_are(full: StandIn) -> None:
     rival = named("chat-decode", "far", **{"llm-d.ai/role": "decode", "app.kubernetes.io/instance": "chat"})
     claims = [{"name": "devices", "resourceClaimTemplateName": "theirs"}]
@@ -220,14 +227,16 @@ def test_a_server_that_is_gone_is_told_once(full: StandIn, monkeypatch: pytest.M
 
     assert full.url
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:9")))
-    around = read()
+    around = read(near=Surroundings())
     [reason] = around.unknown
     assert reason.startswith("cluster of context test: ")
     assert replace(around, unknown=(), groups=None) == Surroundings()
 
 
 def test_a_context_that_does_not_exist_is_told() -> None:
-    [reason] = read_surroundings("no-such-context", EVERYTHING).unknown
+    around = read_surroundings("no-such-context", EVERYTHING, NEAR)
+    assert around.deployments == NEAR.deployments
+    [reason] = around.unknown
     assert reason.startswith("kubeconfig context no-such-context: ")
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from stack import labels
-from stack.guards.serial import is_rolling, named_templates
+from stack.guards.serial import guard_serial, is_rolling, named_templates
 from tests.builders import merged
+from tests.devices import claim_spec, device, device_class, request, resource_slice
 from tests.unit.guards.scene import NIC, NPU, TEMPLATE, Scene, scene
 
 ROLLING: dict[str, Any] = {"status": {"updatedReplicas": 1}}
@@ -142,6 +143,107 @@ def test_a_class_that_backs_a_resource_is_the_same_devices() -> None:
         device_classes=backed,
     )
     assert found.only().problem.value == NPU
+
+
+DRIVER = "npu.example"
+
+
+def template_of(class_name: str, *selectors: str, **over: Any) -> dict[str, Any]:
+    return {"spec": {"spec": claim_spec(request("r", class_name, 1, *selectors, **over))}}
+
+
+def model_is(model: str) -> str:
+    return f'device.attributes["{DRIVER}"].model == "{model}"'
+
+
+CLASSES = {
+    NPU: device_class(NPU, f'device.driver == "{DRIVER}"'),
+    "large": device_class("large", f'device.driver == "{DRIVER}"', model_is("large")),
+    "small": device_class("small", f'device.driver == "{DRIVER}"', model_is("small")),
+    "odd": device_class("odd", "device.unheard"),
+}
+SLICES = [resource_slice(DRIVER, [device("d-0", model="large"), device("d-1", model="small")], on="npu-0")]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "slices", "want"),
+    [
+        pytest.param(template_of("large"), template_of("small"), SLICES, [], id="classes without a device in common"),
+        pytest.param(
+            template_of(NPU),
+            template_of("small"),
+            SLICES,
+            [f"refuses devices = {NPU} (there small)"],
+            id="another class of the same devices",
+        ),
+        pytest.param(
+            template_of(NPU, model_is("large")),
+            template_of(NPU, model_is("small")),
+            SLICES,
+            [],
+            id="one class, and requests without a device in common",
+        ),
+        pytest.param(
+            template_of(NPU, model_is("large")),
+            template_of(NPU, f"{model_is('large')} || false"),
+            SLICES,
+            [f"refuses devices = {NPU}"],
+            id="one class, and requests in other words",
+        ),
+        pytest.param(
+            template_of(NPU, model_is("large")),
+            template_of(NPU),
+            [],
+            [f"refuses devices = {NPU}"],
+            id="any of the class",
+        ),
+        pytest.param(
+            template_of("large"),
+            template_of("small"),
+            None,
+            ["warns devices = large (there small)"],
+            id="classes of devices that could not be read",
+        ),
+        pytest.param(
+            template_of("large"),
+            template_of("odd"),
+            SLICES,
+            ["warns devices = large (there odd)"],
+            id="a selector that is not known here",
+        ),
+        pytest.param(
+            template_of("large"), template_of("gone"), SLICES, [], id="a class that is not there gives nobody a device"
+        ),
+        pytest.param(
+            template_of(NPU), template_of(NPU, adminAccess=True), SLICES, [], id="who only looks at devices takes none"
+        ),
+    ],
+)
+def test_devices_are_the_same_when_a_published_one_would_do_for_both(
+    ours: dict[str, Any], theirs: dict[str, Any], slices: list[dict[str, Any]] | None, want: list[str]
+) -> None:
+    found = scene().but(
+        deployments=[deployment(**ROLLING)],
+        claim_templates={"npu-rdma": ours},
+        templates_elsewhere={("far", "theirs"): theirs},
+        device_classes=CLASSES,
+        slices=slices,
+        nodes=None,
+    )
+    told = guard_serial(found.plan, found.around)
+    assert [f"{'refuses' if f.is_refusal else 'warns'} {f.problem.key} = {f.problem.value}" for f in told] == want
+
+
+def test_every_class_provides_a_resource_of_its_name_and_of_several_for_one_the_youngest_does() -> None:
+    classes = {
+        "old": device_class("old", resource="rebellions.ai/npu", created="2025-01-01T00:00:00Z"),
+        "young": device_class("young", resource="rebellions.ai/npu", created="2026-01-01T00:00:00Z"),
+    }
+    rival = deployment(**ROLLING)
+    limits = {"limits": {"deviceclass.resource.kubernetes.io/young": "4"}}
+    rival["spec"]["template"]["spec"] = {"containers": [{"name": "c", "resources": limits}]}
+    found = scene(devices=PLUGIN).but(deployments=[rival], device_classes=classes)
+    assert found.only().problem.value == "young"
 
 
 def test_only_templates_of_who_rolls_are_asked_for() -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.stackfile import read_stack_file
-from stack.facts import NOTHING_AROUND, NOTHING_READ, Wanted
+from stack.config.guards import GUARD_NAMES
+from stack.facts import NOTHING_AROUND, NOTHING_READ, Surroundings, Wanted
 from stack.guards import check_guards, references
 from stack.guards.wanted import wanted
 from stack.plan import plan_stack
@@ -17,34 +18,36 @@ from tests.builders import STACK_FILES, accepted
 if TYPE_CHECKING:
     from pathlib import Path
 
-OFF = dict.fromkeys(("volumes", "prerequisites", "names", "nodes", "serial", "devices"), "off")
+OFF = dict.fromkeys(GUARD_NAMES, "off")
 
 
-def want(**blocks: Any) -> Wanted:
+def want(near: Surroundings = NOTHING_AROUND, starting: set[str] | None = None, **blocks: Any) -> Wanted:
     taken = accepted(**blocks)
-    return wanted(taken.config, plan_stack(taken, NOTHING_READ))
+    return wanted(taken.config, plan_stack(taken, NOTHING_READ), near, starting)
 
 
-def test_without_guards_only_what_runs_is_looked_at() -> None:
-    assert want(guards=OFF) == Wanted(namespace="ns", release="rel", release_pods=True, replica_sets=True)
+def test_without_guards_nothing_is_asked_for() -> None:
+    assert want(guards=OFF) == Wanted(namespace="ns", release="rel")
 
 
 @pytest.mark.parametrize(
     ("guard", "asks_for"),
     [
-        ("volumes", {"storage_classes", "volume_claims"}),
+        ("volumes", {"storage_classes"}),
         (
             "prerequisites",
-            {"storage_classes", "volume_claims", "device_classes", "claim_templates", "secrets", "objects", "served"},
+            {"storage_classes", "device_classes", "claim_templates", "secrets", "objects", "served"},
         ),
         ("names", {"objects"}),
         ("nodes", {"nodes"}),
-        ("serial", {"rivals", "device_classes", "claim_templates"}),
-        ("devices", {"nodes", "devices", "device_classes", "claim_templates"}),
+        ("quota", {"limits", "claim_templates"}),
+        ("serial", {"rivals", "slices", "device_classes", "claim_templates"}),
+        ("devices", {"nodes", "slices", "resource_claims", "volumes", "device_classes", "claim_templates"}),
     ],
 )
 def test_each_guard_asks_for_what_it_looks_at(guard: str, asks_for: set[str]) -> None:
-    nothing, something = want(guards=OFF), want(guards=OFF | {guard: "warn"})
+    near = Surroundings(volume_claims={"model-store": {"spec": {"volumeName": "pv-1"}}})
+    nothing, something = want(near, guards=OFF), want(near, guards=OFF | {guard: "warn"})
     fields = Wanted.__dataclass_fields__
     assert {name for name in fields if getattr(something, name) != getattr(nothing, name)} == asks_for
 
@@ -52,9 +55,35 @@ def test_each_guard_asks_for_what_it_looks_at(guard: str, asks_for: set[str]) ->
 def test_a_stack_without_volumes_asks_for_none() -> None:
     storage = {"compileCache": {"kind": "emptyDir"}, "model": {"kind": "emptyDir", "existingClaim": None}}
     asked = want(storage=storage)
-    assert not asked.volume_claims
     assert not asked.storage_classes
     assert want(storage=storage | {"modelOffload": {"enabled": True}}).storage_classes
+
+
+CLUSTER_WIDE = {"nodes", "slices", "resource_claims", "rivals"}
+
+
+@pytest.mark.parametrize(
+    ("starting", "reads"),
+    [
+        pytest.param(set[str](), set[str](), id="no Pod starts"),
+        pytest.param({"rel-epp"}, {"nodes"}, id="the endpoint picker alone, which needs room and no devices"),
+        pytest.param({"rel-decode"}, CLUSTER_WIDE, id="a role"),
+        pytest.param(None, CLUSTER_WIDE, id="that is not known"),
+    ],
+)
+def test_the_whole_cluster_is_read_only_for_pods_that_start(starting: set[str] | None, reads: set[str]) -> None:
+    asked = want(starting=starting)
+    assert {name for name in CLUSTER_WIDE if getattr(asked, name)} == reads
+    assert asked.limits is (starting != set())
+
+
+def test_of_the_volumes_only_those_are_asked_for_that_pods_mount_and_that_are_bound() -> None:
+    claims: dict[str, dict[str, Any]] = {
+        "model-store": {"spec": {"volumeName": "pv-1"}},
+        "rel-compile-cache-decode": {"spec": {}},
+        "of-others": {"spec": {"volumeName": "pv-2"}},
+    }
+    assert want(Surroundings(volume_claims=claims)).volumes == {"pv-1"}
 
 
 def test_a_template_that_the_stack_makes_is_not_asked_for() -> None:
