@@ -35,9 +35,11 @@ def _state(resources: Mapping[str, Any]) -> StateFacts:
         for resource in resources.values()
         if resource["type"] == PROVIDER_TYPE
     ]
+    workloads = dict(_workloads(resources))
     return StateFacts(
         topologies=tuple(_topologies(resources)),
-        workloads=frozenset(_workloads(resources)),
+        workloads=frozenset(workloads),
+        strategies={name: strategy for name, strategy in workloads.items() if strategy is not None},
         cluster_identifier=next((found for found in identifiers if found), None),
     )
 
@@ -50,10 +52,12 @@ def _topologies(resources: Mapping[str, Any]) -> Iterator[HeldTopology]:
             yield HeldTopology(release=release, namespace=meta.get("namespace", ""), key=data.get("key", ""))
 
 
-def _workloads(resources: Mapping[str, Any]) -> Iterator[str]:
-    for meta, carried, _ in _objects(resources, WORKLOAD_TYPE):
+def _workloads(resources: Mapping[str, Any]) -> Iterator[tuple[str, Object | None]]:
+    """Names of role workloads, with their strategies."""
+    for meta, carried, outputs in _objects(resources, WORKLOAD_TYPE):
         if labels.ROLE in carried:
-            yield meta.get("name", "")
+            spec: Object = outputs.get("spec") or {}
+            yield meta.get("name", ""), spec.get("strategy")
 
 
 def _objects(resources: Mapping[str, Any], kind: str) -> Iterator[tuple[Object, Object, Object]]:

@@ -30,12 +30,12 @@ def budget_line(part: str, manifest: Manifest, devices: DevicesPlan | None) -> B
         memory_bytes=requests.get("memory", 0),
         accelerators=0 if devices is None else devices.accelerators,
         nics=0 if devices is None else devices.nics,
-        surge=_surge(manifest["spec"]),
+        surge=surge_of(manifest["spec"]),
     )
 
 
-def _surge(spec: Mapping[str, Any]) -> int:
-    """Kubernetes rounds a percentage up (API reference, RollingUpdateDeployment)."""
+def surge_of(spec: Mapping[str, Any]) -> int:
+    """Pods above the wanted number; Kubernetes rounds a percentage up (API reference, RollingUpdateDeployment)."""
     surge: int | str = spec.get("strategy", {}).get("rollingUpdate", {}).get("maxSurge", 0)
     return surge if isinstance(surge, int) else ceil(spec["replicas"] * int(surge.rstrip("%")) / 100)
 

@@ -10,6 +10,7 @@ from stack.epp import PROXY_CONTAINER, ProxyDecisions, known_proxy_versions, ren
 from stack.planned import ObjectPlan, WorkloadPlan
 from stack.record import write_record
 from stack.resources import canonical_resources
+from stack.rolling import recreate, strategy_of
 from stack.scalars import canonical
 from stack.serve import COMMAND, CONFIG_DIR, CONFIG_FILE, env_entry, tracing_env
 from stack.startup import render_probes, startup_budget_seconds
@@ -127,8 +128,9 @@ def plan_workload(
     devices: DevicesPlan,
     contributions: Mapping[str, str],
     after: tuple[str, ...] = (),
+    held: Mapping[str, Any] | None = None,
 ) -> WorkloadPlan:
-    """One role Deployment, or one nodePlacement entry's."""
+    """One role Deployment, or one nodePlacement entry's; `held` is the strategy that it has, where that is known."""
     budget = startup_budget_seconds(config, recipe)
     grace = recipe.termination_grace_period_seconds
     selector = select(config, placement)
@@ -138,7 +140,7 @@ def plan_workload(
     spec: dict[str, Any] = {
         "replicas": placement.replicas,
         "selector": {"matchLabels": selector},
-        "strategy": _strategy(config, placement),
+        "strategy": recreate() if placement.entry is not None else strategy_of(config, placement.replicas, held=held),
         "progressDeadlineSeconds": budget + grace,
         "template": {
             "metadata": _pod_meta(config, recipe, placement, serve, topology=topology),
@@ -174,16 +176,6 @@ def plan_workload(
         contributions=contributions,
         after=after,
     )
-
-
-def _strategy(config: StackConfig, placement: Placement) -> dict[str, Any]:
-    numbers = config.modelserver.strategy.rolling_update
-    if placement.entry is not None or numbers is None:
-        return {"type": "Recreate"}
-    return {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": numbers.max_surge, "maxUnavailable": numbers.max_unavailable},
-    }
 
 
 def select(config: StackConfig, placement: Placement) -> dict[str, str]:

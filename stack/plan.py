@@ -61,6 +61,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         role: plan_serve(config, recipe, role, is_disaggregated=topology.is_disaggregated) for role in roles
     }
     order = order_entries(config, placements, key=topology.key, facts=facts)
+    held = _held_strategies(facts, state)
     workloads = tuple(
         plan_workload(
             config,
@@ -73,6 +74,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
                 config, recipe, placement, serves[placement.role], topology=topology, devices=devices
             ),
             after=order.get(names.workload(config.release, placement.role, placement.entry), ()),
+            held=held.get(names.workload(config.release, placement.role, placement.entry)),
         )
         for placement in placements
     )
@@ -124,6 +126,12 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         applied=apply_defaults(config, recipe, serves),
         outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget)),
     )
+
+
+def _held_strategies(facts: ClusterFacts, state: StateFacts) -> dict[str, Any]:
+    """Strategies of the Deployments that are there, by name: as they are live, else as the engine's state has them."""
+    live = {each["metadata"]["name"]: each["spec"].get("strategy") for each in facts.near.deployments or ()}
+    return {**state.strategies, **live}
 
 
 def _workload_roll_outs(config: StackConfig, workloads: tuple[WorkloadPlan, ...]) -> Iterator[RollOutPlan]:

@@ -94,6 +94,8 @@ class WorkloadPlan:
         leave_seconds: longest time one Pod may take to leave (grace period).
         timeout_seconds: how long the engine may wait for a create, update or delete of this workload.
         after: names of the workloads that must have rolled out before this one is changed.
+        because: why its Pods are exchanged as they are, where that was chosen for this change; empty where the
+            configuration says it, or nothing had to be chosen.
         contributions: config key -> effective value as canonical JSON, for every key that reaches this Pod template;
             secrets by name only. See `stack.contributions`.
     """
@@ -107,6 +109,7 @@ class WorkloadPlan:
     timeout_seconds: int
     contributions: Mapping[str, str]
     after: tuple[str, ...] = ()
+    because: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

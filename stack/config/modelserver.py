@@ -74,30 +74,50 @@ class RollingUpdateConfig(Strict):
 
 
 def _default_rolling_update(data: dict[str, Any]) -> RollingUpdateConfig | None:
-    return None if data.get("type") == "Recreate" else RollingUpdateConfig()
+    return RollingUpdateConfig() if data.get("type", "RollingUpdate") == "RollingUpdate" else None
 
 
 class StrategyConfig(Strict):
     """Deployment strategy of every role in `replicas` mode; `nodePlacement` always uses Recreate."""
 
-    type: Literal["RollingUpdate", "Recreate"] = Field(
-        default="RollingUpdate", description="RollingUpdate, or Recreate (all Pods of a role stop first)."
+    type: Literal["RollingUpdate", "Recreate", "auto"] = Field(
+        default="RollingUpdate",
+        description="RollingUpdate, Recreate (all Pods of a role stop first), or auto: at each change that restarts a "
+        "role, by the number of its replicas and the spare devices then.",
     )
     rolling_update: RollingUpdateConfig | None = Field(
         default_factory=_default_rolling_update,
         description="Only with RollingUpdate. Default: maxSurge 1, maxUnavailable 0. Without spare devices: 0 and 1.",
     )
+    allow_outage: tuple[Role, ...] = Field(
+        default=(),
+        description="Only with auto: roles with a single replica that may stop before their new Pod starts, where no "
+        "device is spare or the volume is for one Pod. Others are refused then.",
+    )
 
     @model_validator(mode="after")
     def _numbers_fit_the_type(self) -> Self:
-        if self.type == "Recreate" and self.rolling_update is not None:
+        if self.type != "RollingUpdate" and self.rolling_update is not None:
+            why = "Kubernetes refuses it with Recreate" if self.type == "Recreate" else "auto chooses the numbers"
             raise reject(
-                "has a meaning for type RollingUpdate only, and Kubernetes refuses it with Recreate",
+                f"has a meaning for type RollingUpdate only, and {why}",
                 fix="Remove `rollingUpdate`, or set type: RollingUpdate",
                 field="rollingUpdate",
             )
         if self.type == "RollingUpdate" and self.rolling_update is None:
             raise reject("is empty", fix="Remove the key or fill it", field="rollingUpdate")
+        return self
+
+    @model_validator(mode="after")
+    def _outages_fit_the_type(self) -> Self:
+        if self.allow_outage and self.type != "auto":
+            raise reject(
+                "has a meaning for type auto only; with another type the strategy itself says what may stop",
+                fix="Remove `allowOutage`, or set type: auto",
+                field="allowOutage",
+            )
+        if len(set(self.allow_outage)) < len(self.allow_outage):
+            raise reject("names a role twice", fix="Write each role once", field="allowOutage")
         return self
 
 

@@ -1,8 +1,9 @@
 """Devices: whether the Pods that a change adds find some, told before any of them asks.
 
-Two moments count. While the change goes on, the Pods that come before others leave need devices beside those that are
-held. When it is through, all Pods of the parts that it touches need theirs, with nothing of these parts there before.
-Neither may be impossible; that all goes well whatever the scheduler chooses is only ever said of the first.
+Three moments count. While the change goes on, the Pods that come before others leave need devices beside those that are
+held. Where new Pods need others than the old ones, each step of a rolling update has to find them with what has left by
+then. When it is through, all Pods of the parts that it touches need theirs, with nothing of these parts there before.
+None may be impossible; that all goes well whatever the scheduler chooses is only ever said of the first.
 
 A roll-out that did not end may always be taken back: Pods of the earlier template are still there, and the devices that
 are missing are those that it asked for in vain.
@@ -10,18 +11,25 @@ are missing are those that it asked for in vain.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import combinations, islice
 from typing import TYPE_CHECKING
 
 from stack import labels
+from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
-from stack.impact import Happening, Method
+from stack.guards.mounts import kept_to, ties
+from stack.impact import FreeDevices, Happening, Method
+from stack.rolling import in_words
 from stack.spares.demand import Demand, read_demand
 from stack.spares.fit import Outcome, Verdict, judge
+from stack.spares.reach import reach_of_claims
 from stack.spares.supply import read_supply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from stack.config.root import StackConfig
     from stack.facts import Object, Surroundings, TrialFacts
@@ -33,6 +41,10 @@ Wanting = tuple[Demand, int]
 """What one Pod needs, and how many there are."""
 NOT_THIS_CHANGES = frozenset({Happening.GOES_BACK, Happening.CONTINUES})
 WHO_HOLDS = "`kubectl get resourceclaims -A` shows who holds them"
+MOST_STEPS = 4
+"""So many steps at the beginning of a rolling update are looked at, and as many at its end."""
+MOST_CHOICES = 24
+"""So many choices of Pods that leave first are looked at; where there are more, nothing is proved of them."""
 SPARE = {
     Outcome.ANY_ORDER: "free",
     Outcome.SOME_ORDER: "free for some placements only",
@@ -41,8 +53,49 @@ SPARE = {
 }
 
 
+class Moment(Enum):
+    """When a change asks for devices."""
+
+    BESIDE = "the Pods that this change adds"
+    STEP = "the Pods of a step of this change"
+    END = "when this change is through, its Pods"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What is certain about the devices of a change.
+
+    Attributes:
+        verdict: the worst that can be said.
+        moment: of which moment that is.
+        beside: what can be said of the Pods that come before others have left.
+    """
+
+    verdict: Verdict
+    moment: Moment
+    beside: Verdict
+
+
+def take_stock(surroundings: Surroundings) -> Supply:
+    """What the cluster has, from what was read."""
+    return read_supply(
+        nodes=surroundings.nodes,
+        pods=surroundings.pods,
+        slices=surroundings.slices,
+        classes=surroundings.device_classes,
+        claims=surroundings.resource_claims,
+        server_version=surroundings.server_version,
+    )
+
+
 def guard_devices(
-    config: StackConfig, plan: StackPlan, impact: Impact, surroundings: Surroundings, trial: TrialFacts
+    config: StackConfig,
+    plan: StackPlan,
+    impact: Impact,
+    surroundings: Surroundings,
+    trial: TrialFacts,
+    *,
+    supply: Supply | None = None,
 ) -> tuple[Impact, tuple[GuardFinding, ...]]:
     """Judge a change, and note in its impact what was found.
 
@@ -52,56 +105,127 @@ def guard_devices(
         impact: what the change does to Pods.
         surroundings: what is around the stack.
         trial: the planned Deployments as they would be stored.
+        supply: what `take_stock` makes of the surroundings, where somebody has asked already.
     """
     if config.guards.devices == "off":
         return impact, ()
-    change = _Change(plan, impact, surroundings, trial)
+    change = Change(plan, impact, surroundings, trial)
+    if not change.asks:
+        return impact, ()
+    outlook = look_at(change, supply or take_stock(surroundings))
+    if outlook is None:
+        return impact, ()
+    seen = outlook.verdict if outlook.moment is Moment.END else outlook.beside
+    parts = tuple(_with_what_is_free(part, seen) for part in impact.parts)
+    return replace(impact, parts=parts), tuple(_findings(config, change, outlook))
+
+
+def look_at(change: Change, supply: Supply, *, is_given_back: bool = True) -> Outlook | None:
+    """Judge every moment of a change; None where it asks for nothing.
+
+    Args:
+        change: what it asks for.
+        supply: what there is.
+        is_given_back: whether what other parts give back meanwhile may be waited for.
+    """
     meanwhile = change.meanwhile()
     if not meanwhile and not change.is_demand_changed:
-        return impact, ()
-    supply = read_supply(
-        nodes=surroundings.nodes,
-        pods=surroundings.pods,
-        slices=surroundings.slices,
-        classes=surroundings.device_classes,
-        claims=surroundings.resource_claims,
-        server_version=surroundings.server_version,
+        return None
+    beside = _beside(change, supply, meanwhile, is_given_back=is_given_back)
+    if beside.outcome is Outcome.CANNOT:
+        return Outlook(verdict=beside, moment=Moment.BESIDE, beside=beside)
+    end = _afterwards(change, supply)
+    if end is not None and end.outcome is Outcome.CANNOT:
+        return Outlook(verdict=end, moment=Moment.END, beside=beside)
+    stuck = sorted(
+        (found for part in change.parts for found in _stuck(change, part, supply)),
+        key=lambda found: found.outcome is not Outcome.CANNOT,
     )
-    now = _now(change, supply, meanwhile, frozenset(impact.freed))
-    then = _afterwards(change, supply) if now.outcome is not Outcome.CANNOT else None
-    verdict = then if then is not None and then.outcome is Outcome.CANNOT else now
-    if not meanwhile and verdict is now:
-        return impact, ()
-    parts = tuple(
-        replace(part, spare=SPARE[verdict.outcome]) if part.extra_pods and part.part != "epp" else part
-        for part in impact.parts
-    )
-    return replace(impact, parts=parts), tuple(_findings(config, change, verdict, is_final=verdict is then))
+    if stuck and (stuck[0].outcome is Outcome.CANNOT or beside.outcome is Outcome.ANY_ORDER):
+        return Outlook(verdict=stuck[0], moment=Moment.STEP, beside=beside)
+    return Outlook(verdict=beside, moment=Moment.BESIDE, beside=beside) if meanwhile else None
 
 
-def _now(change: _Change, supply: Supply, meanwhile: Sequence[Wanting], freed: frozenset[str]) -> Verdict:
+def _beside(change: Change, supply: Supply, meanwhile: Sequence[Wanting], *, is_given_back: bool) -> Verdict:
     """Whether those that come find devices, at once or when those have left that don't wait for them."""
+    freed = frozenset(change.impact.freed)
     verdict = judge(supply, meanwhile, freed=freed)
-    if verdict.outcome is not Outcome.CANNOT or not change.giving:
+    if verdict.outcome is Outcome.ANY_ORDER:
+        return _nowhere_else(change, supply, verdict, freed)
+    if verdict.outcome is not Outcome.CANNOT:
         return verdict
-    leaving = change.uids(change.giving)
-    if leaving is None:
-        return replace(verdict, outcome=Outcome.UNKNOWN, reasons=("Pods of this release could not be read",))
-    if judge(supply, meanwhile, freed=freed | leaving).outcome is Outcome.CANNOT:
-        return verdict
-    who = " and ".join(sorted(part.part for part in change.giving))
-    return replace(verdict, outcome=Outcome.SOME_ORDER, reasons=(f"they fit once Pods of {who} have left",))
+    if change.giving and is_given_back:
+        leaving = change.uids(change.giving)
+        if leaving is None:
+            return replace(verdict, outcome=Outcome.UNKNOWN, reasons=("Pods of this release could not be read",))
+        if judge(supply, meanwhile, freed=freed | leaving).outcome is not Outcome.CANNOT:
+            who = " and ".join(sorted(part.part for part in change.giving))
+            return replace(verdict, outcome=Outcome.SOME_ORDER, reasons=(f"they fit once Pods of {who} have left",))
+    return replace(verdict, reasons=(*verdict.reasons, *change.tied()))
 
 
-def _afterwards(change: _Change, supply: Supply) -> Verdict | None:
+def _nowhere_else(change: Change, supply: Supply, verdict: Verdict, freed: frozenset[str]) -> Verdict:
+    """The scheduler does not know that a Pod whose volume is for one node can only be there."""
+    for tied, demand, where in change.elsewhere():
+        if judge(supply, [(demand, 1)], freed=freed).outcome is not Outcome.CANNOT:
+            why = f"{tied}: there is room on other nodes, too, and there its new Pod can't mount {where}"
+            return replace(verdict, outcome=Outcome.SOME_ORDER, reasons=(why,))
+    return verdict
+
+
+def _afterwards(change: Change, supply: Supply) -> Verdict | None:
     """Whether all can be there in the end; None where the first look says as much."""
-    if not change.is_demand_changed:
+    if not (change.is_demand_changed or change.is_exchanged_for_more):
         return None
     uids = change.uids(change.touched)
     return None if uids is None else judge(supply, change.afterwards(), freed=uids)
 
 
-class _Change:
+def _stuck(change: Change, part: PartImpact, supply: Supply) -> Iterator[Verdict]:
+    """Steps of a rolling update at which a new Pod finds nothing.
+
+    After so many new Pods are Ready, as many old ones have left, and `maxUnavailable` more. If the next new one finds
+    no place then, nothing goes on. Which old ones have left is for Kubernetes to choose, so only what holds of every
+    choice is certain. What other parts hold counts as given back all the while.
+    """
+    if not change.walks(part):
+        return
+    old, others = change.old_pods(part), change.uids([each for each in change.touched if each is not part])
+    if old is None or others is None:
+        return
+    demand = change.demand(part, part.workloads[0])
+    gone_first = (part.max_unavailable or 0) + max(0, (part.before or 0) - part.after)
+    # With none gone it is judged as what comes beside all that is there, and with all gone as the end.
+    steps = [ready for ready in range(part.after) if 0 < gone_first + ready < len(old)]
+    for ready in (*steps[:MOST_STEPS], *steps[MOST_STEPS:][-MOST_STEPS:]):
+        gone = gone_first + ready
+
+        def fails(choice: tuple[str, ...], asking: int = ready + 1) -> bool:
+            return judge(supply, [(demand, asking)], freed=others.union(choice)).outcome is Outcome.CANNOT
+
+        # Those come first that Kubernetes is likeliest to choose.
+        choices = tuple(islice(combinations(old, gone), MOST_CHOICES + 1))
+        likeliest = fails(choices[0])
+        if not likeliest and ready:
+            continue
+        looked_at = choices if len(choices) <= MOST_CHOICES else choices[:1]
+        failing = [likeliest, *(fails(choice) for choice in looked_at[1:])]
+        if any(failing):
+            yield _stuck_at(part, ready, gone, is_certain=all(failing) and len(looked_at) == len(choices))
+
+
+def _stuck_at(part: PartImpact, ready: int, gone: int, *, is_certain: bool) -> Verdict:
+    which = "whichever" if is_certain else "depending on which"
+    what = "does not" if is_certain else "may not"
+    old = "1 old Pod gone, {} it is" if gone == 1 else f"{gone} old Pods gone, {{}} they are"
+    why = (
+        f"{part.part}: step {ready + 1} of {part.after} {what} come to its end: with {old.format(which)}, there is no "
+        f"place for {ready + 1} new one{'s' * (ready > 0)}"
+    )
+    return Verdict(outcome=Outcome.CANNOT if is_certain else Outcome.SOME_ORDER, reasons=(why,))
+
+
+class Change:
     """What a change asks for, Pod by Pod."""
 
     def __init__(self, plan: StackPlan, impact: Impact, surroundings: Surroundings, trial: TrialFacts) -> None:
@@ -114,26 +238,53 @@ class _Change:
             if live["metadata"]["namespace"] == plan.namespace
         }
         self._planned = {workload.object.name: workload for workload in plan.modelserver.workloads}
+        self._ties = ties(plan, surroundings)
+        self._reaches = reach_of_claims(
+            frozenset(references.mounted_claims(plan)),
+            surroundings.volume_claims,
+            surroundings.volumes,
+            surroundings.storage_classes,
+        )
+        self.plan = plan
         self.impact = impact
         self.parts = [part for part in impact.parts if part.part != "epp"]
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything to look for."""
+        return self.is_demand_changed or any(self._adding())
+
     def meanwhile(self) -> list[Wanting]:
         """Pods that are made before others have left."""
-        return [
-            (self._demand(part, workload), extra)
-            for part in self.parts
-            for workload in part.workloads
-            if workload.name in self._planned and (extra := _extra(part, workload))
-        ]
+        return [(self._beside(part, workload), workload.extra_pods) for part, workload in self._adding()]
+
+    def _adding(self) -> Iterator[tuple[PartImpact, WorkloadImpact]]:
+        for part in self.parts:
+            for workload in part.workloads:
+                if workload.name in self._planned and workload.extra_pods:
+                    yield part, workload
 
     def afterwards(self) -> list[Wanting]:
         """All Pods of the parts that get new ones."""
         return [
-            (self._demand(part, workload), workload.after)
+            (self.demand(part, workload), workload.after)
             for part in self.touched
             for workload in part.workloads
             if workload.name in self._planned and workload.after
         ]
+
+    def elsewhere(self) -> Iterator[tuple[str, Demand, str]]:
+        """Parts whose Pods come beside one that ties them to its node: their demand on all others, and what ties."""
+        for part, workload in self._adding():
+            if (tie := self._ties.get(workload.name)) is not None and _is_beside_old(part, workload):
+                yield part.part, self.demand(part, workload, away=tie.nodes), f"claim {tie.claim}"
+
+    def tied(self) -> Iterator[str]:
+        """By what Pods that come beside others are tied to nodes, in words."""
+        for part, workload in self._adding():
+            if (tie := self._ties.get(workload.name)) is not None and _is_beside_old(part, workload):
+                nodes = ", ".join(sorted(tie.nodes))
+                yield f"{part.part}: claim {tie.claim} is for one node, which is {nodes} as long as the old Pod has it"
 
     def uids(self, parts: Sequence[PartImpact]) -> frozenset[str] | None:
         """Pods of these parts; None when they are not known."""
@@ -142,6 +293,38 @@ class _Change:
             return None
         return frozenset(
             pod["metadata"]["uid"] for pod in pods if pod["metadata"]["labels"].get(labels.COMPONENT) in of
+        )
+
+    def old_pods(self, part: PartImpact) -> tuple[str, ...] | None:
+        """Pods of a part, first those that a ReplicaSet takes first; None when they are not known.
+
+        Pods without a node and those that serve nobody go first, then those that share their node with others of the
+        part, then the youngest (Kubernetes 1.36, `ActivePodsWithRanks`; costs of deletion are not heeded).
+        """
+        if self._surroundings.release_pods is None:
+            return None
+        pods = [
+            pod
+            for pod in self._surroundings.release_pods
+            if pod["metadata"]["labels"].get(labels.COMPONENT) == part.part
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        shared = Counter(pod["spec"].get("nodeName") for pod in pods)
+        # Sorting twice, since of two keys one goes down: names tell equal ones apart.
+        pods.sort(key=lambda pod: (pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]), reverse=True)
+        pods.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), -shared[pod["spec"].get("nodeName")]))
+        return tuple(pod["metadata"]["uid"] for pod in pods)
+
+    def walks(self, part: PartImpact) -> bool:
+        """Whether the steps of a part are to be looked at one by one: its new Pods need others than the old ones.
+
+        Pods that are added at the same time are of the old template first, so then the steps are others.
+        """
+        return (
+            part.happens is Happening.RESTARTS
+            and part.method is Method.ROLLING
+            and part.after <= (part.before or 0)
+            and any(self._needs_other(workload.name) for workload in part.workloads)
         )
 
     @property
@@ -169,9 +352,14 @@ class _Change:
         )
 
     @property
+    def is_exchanged_for_more(self) -> bool:
+        """Whether Pods that leave make room for those that are more, and then ask for it themselves."""
+        return any(part.leaving and part.after > (part.before or 0) for part in self.touched)
+
+    @property
     def is_asked_before(self) -> bool:
         """Whether all that asks for devices is what an earlier change asked for, or what takes it back."""
-        asking = [part for part in self.parts if part.new]
+        asking = [part for part in self.parts if part.new or part.extra_pods]
         return bool(asking) and all(part.happens in NOT_THIS_CHANGES for part in asking)
 
     def _needs_other(self, name: str) -> bool:
@@ -180,10 +368,34 @@ class _Change:
             return True
         return _placement_of(live) != _placement_of(result)
 
-    def _demand(self, part: PartImpact, workload: WorkloadImpact) -> Demand:
+    def _beside(self, part: PartImpact, workload: WorkloadImpact) -> Demand:
+        tie = self._ties.get(workload.name)
+        is_tied = tie is not None and _is_beside_old(part, workload)
+        return self.demand(part, workload, on=tie.nodes if tie is not None and is_tied else None)
+
+    def demand(
+        self,
+        part: PartImpact,
+        workload: WorkloadImpact,
+        *,
+        on: frozenset[str] | None = None,
+        away: frozenset[str] | None = None,
+    ) -> Demand:
+        """What one Pod needs; kept to some nodes or away from some where that is asked."""
         name = part.part if workload.entry is None else f"{part.part} ({workload.name})"
         stored = self._trial.results.get(workload.name, self._planned[workload.name].object.manifest)
-        return read_demand(name, stored["spec"]["template"], self._specs)
+        template: Object = stored["spec"]["template"]
+        if on is not None:
+            template = kept_to(template, on)
+        if away is not None:
+            template = kept_to(template, away, away=True)
+        return read_demand(name, template, self._specs, self._reaches)
+
+
+def _is_beside_old(part: PartImpact, workload: WorkloadImpact) -> bool:
+    """Whether its first new Pod comes while an old one is there."""
+    is_rolled = workload.method is Method.ROLLING and (part.max_unavailable or 0) < (workload.before or 0)
+    return is_rolled or workload.happens is Happening.SCALES_UP
 
 
 def _claim_specs(plan: StackPlan, surroundings: Surroundings) -> Iterator[tuple[str, Object | None]]:
@@ -191,15 +403,6 @@ def _claim_specs(plan: StackPlan, surroundings: Surroundings) -> Iterator[tuple[
         yield name, None if live is None else live["spec"]["spec"]
     for planned in plan.claims:
         yield planned.name, planned.manifest["spec"]["spec"]
-
-
-def _extra(part: PartImpact, workload: WorkloadImpact) -> int:
-    """Most Pods of a Deployment at a time beyond those that hold devices now."""
-    if len(part.workloads) == 1:
-        return part.extra_pods
-    # Entries of nodePlacement give back what they hold before they ask for more.
-    is_all_new = workload.happens is Happening.CREATED or workload.method in {Method.ALL_DOWN, Method.REPLACE}
-    return workload.new if is_all_new else 0
 
 
 def _placement_of(deployment: Object) -> Object:
@@ -213,32 +416,68 @@ def _placement_of(deployment: Object) -> Object:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-def _findings(config: StackConfig, change: _Change, verdict: Verdict, *, is_final: bool) -> Iterator[GuardFinding]:
+def _with_what_is_free(part: PartImpact, verdict: Verdict) -> PartImpact:
+    """A part with what was found for the Pods that it adds."""
+    if not part.extra_pods or part.part == "epp":
+        return part
+    share = next((share for share in verdict.shares if share.name == part.part), None)
+    free: Mapping[str, int] = {} if share is None else share.free
+    needs: Mapping[str, int] = {} if share is None else share.needs
+    return replace(
+        part,
+        spare=SPARE[verdict.outcome],
+        fits=None if share is None else share.fits,
+        free=tuple(
+            FreeDevices(device_class=name, count=count, per_pod=needs.get(name, 0))
+            for name, count in sorted(free.items())
+        ),
+    )
+
+
+def _findings(config: StackConfig, change: Change, outlook: Outlook) -> Iterator[GuardFinding]:
+    verdict = outlook.verdict
     if verdict.outcome is Outcome.ANY_ORDER:
         return
-    key, value, fix = _way_out(config, change, is_final=is_final)
-    what = "when this change is through, its Pods" if is_final else "the Pods that this change adds"
-    told = ". ".join([f"devices for {what}: {verdict.outcome.value}", *verdict.reasons, *map(str, verdict.shares)])
-    if verdict.outcome is Outcome.CANNOT and not change.is_asked_before:
-        yield refusal("devices", key, value, told, fix=fix, workloads=change.impact.starting, idle="omit")
-    else:
-        yield warning("devices", key, value, told, fix=fix, workloads=change.impact.starting, idle="omit")
+    key, value, fix = _way_out(config, change, outlook)
+    told = ". ".join(
+        [f"devices for {outlook.moment.value}: {verdict.outcome.value}", *verdict.reasons, *map(str, verdict.shares)]
+    )
+    say = refusal if verdict.outcome is Outcome.CANNOT and not change.is_asked_before else warning
+    yield say("devices", key, value, told, fix=fix, workloads=change.impact.starting, idle="omit")
 
 
-def _way_out(config: StackConfig, change: _Change, *, is_final: bool) -> tuple[str, str, str]:
+def _way_out(config: StackConfig, change: Change, outlook: Outlook) -> tuple[str, str, str]:
     """The key that is to blame, its value, and what to do."""
-    surging = [part for part in change.parts if part.restarts and part.method is Method.ROLLING and part.max_surge]
-    if surging and not is_final:
-        numbers = config.modelserver.strategy.rolling_update
-        value = "" if numbers is None else f"maxSurge {numbers.max_surge}, maxUnavailable {numbers.max_unavailable}"
-        fix = "Set maxSurge: 0 and maxUnavailable: 1, so that a Pod returns its devices before the next asks for them"
-        return "modelserver.strategy.rollingUpdate", value, f"{fix}, or free as many devices: {WHO_HOLDS}"
+    surging = [part for part in change.parts if part.extra_pods and part.method is Method.ROLLING and part.max_surge]
+    if surging and outlook.moment is not Moment.END:
+        return _way_out_of_surge(config, change, surging)
     if any(workload.entry is not None for part in change.parts for workload in part.workloads):
         return "modelserver.nodePlacement", "", f"Choose nodes with free devices, or free them: {WHO_HOLDS}"
     counts = _counts(change.parts)
-    if is_final:
+    if outlook.moment is not Moment.BESIDE:
         return "devices", "", f"Ask for what a node has, or for fewer Pods ({counts}), or free devices: {WHO_HOLDS}"
     return "modelserver.replicas", counts, f"Ask for fewer Pods, or free devices: {WHO_HOLDS}"
+
+
+def _way_out_of_surge(config: StackConfig, change: Change, surging: Sequence[PartImpact]) -> tuple[str, str, str]:
+    strategy = config.modelserver.strategy
+    alone = [part.part for part in surging if part.after == 1]
+    stops = f" ({' and '.join(alone)} would stop with the only Pod, for a whole start)" if alone else ""
+    if strategy.type == "auto" and change.is_asked_before:
+        free = f"Free as many devices: {WHO_HOLDS}; or put the previous configuration back"
+        numbers = "type: RollingUpdate with maxSurge: 0 and maxUnavailable: 1"
+        return "modelserver.strategy", "auto", f"{free}; or set {numbers} until it is through{stops}"
+    if strategy.type == "auto":
+        asked = [role for role in alone if role not in strategy.allow_outage]
+        allow = f", or allow an outage by name: modelserver.strategy.allowOutage: [{', '.join(asked)}]" if asked else ""
+        return "modelserver.strategy", "auto", f"Free as many devices: {WHO_HOLDS}{allow}"
+    held = next(
+        workload.object.manifest["spec"]["strategy"]
+        for workload in change.plan.modelserver.workloads
+        if workload.role == surging[0].part
+    )
+    fix = "Set maxSurge: 0 and maxUnavailable: 1, so that a Pod returns its devices before the next asks for them"
+    return "modelserver.strategy.rollingUpdate", in_words(held), f"{fix}{stops}, or free as many devices: {WHO_HOLDS}"
 
 
 def _counts(parts: Sequence[PartImpact]) -> str:

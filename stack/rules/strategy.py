@@ -29,7 +29,7 @@ def resolve_unavailable(value: int | str, replicas: int) -> int:
 
 
 def surge_of(setting: Setting, replicas: int) -> int:
-    """Pods that a change adds before it removes any: 0 with nodePlacement and with Recreate."""
+    """Pods that a change adds before it removes any: 0 with nodePlacement, Recreate, and auto, which chooses."""
     numbers = setting.config.modelserver.strategy.rolling_update
     return 0 if setting.is_placed or numbers is None else resolve_surge(numbers.max_surge, replicas)
 
@@ -88,8 +88,21 @@ def keeps_a_pod(setting: Setting) -> Iterator[Finding]:
             )
 
 
+def allows_outages_of_roles_with_pods(setting: Setting) -> Iterator[Finding]:
+    """An outage of a role that has none to lose."""
+    for place, role in enumerate(setting.config.modelserver.strategy.allow_outage):
+        if role not in setting.roles:
+            yield error(
+                f"modelserver.strategy.allowOutage[{place}]",
+                role,
+                f"there are no {role} Pods",
+                fix=f"Remove it, or give {role} replicas",
+            )
+
+
 RULES: tuple[Rule, ...] = (
     rule(moves, "modelserver"),
     rule(stays_below_all, "modelserver"),
     rule(keeps_a_pod, "modelserver"),
+    rule(allows_outages_of_roles_with_pods, "modelserver"),
 )

@@ -72,6 +72,10 @@ def test_after_an_update_it_holds_the_topology_the_workloads_and_the_cluster(
     assert read(declare, Recorder(state=state)) == StateFacts(
         topologies=(HeldTopology(release="rel", namespace="ns", key=key),),
         workloads=frozenset(workload.object.name for workload in planned.modelserver.workloads),
+        strategies={
+            workload.object.name: workload.object.manifest["spec"]["strategy"]
+            for workload in planned.modelserver.workloads
+        },
         cluster_identifier="mine",
     )
 

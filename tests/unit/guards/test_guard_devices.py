@@ -3,81 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from stack import labels
-from stack.plan import plan_stack
-from stack.weigh import Weighed, weigh_change
-from tests.builders import accepted, merged
-from tests.devices import claim, device_class, devices, node, resource_slice
-from tests.unit.impact.world import World, first_plan
+from tests.builders import merged
+from tests.devices import claim, devices, resource_slice
+from tests.unit.guards.changing import BASE, IMAGE, NPU, spares, warned, weigh
+from tests.unit.impact.world import first_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from stack.facts import Surroundings
+    from tests.unit.guards.changing import Blocks
 
-Blocks = dict[str, Any]
-NPU = "npu.rebellions.ai"
-BASE: Blocks = {
-    "recipe": "qwen3-0.6b",
-    "modelserver": {
-        "replicas": {"prefill": 1, "decode": 2},
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
-    },
-    "devices": {
-        "rdma": {"enabled": False},
-        "claimTemplate": {"requests": [{"name": "npu", "deviceClassName": NPU, "count": 1}]},
-    },
-    "guards": {"nodes": "off", "prerequisites": "off", "names": "off", "volumes": "off", "serial": "off"},
-}
-IMAGE: Blocks = {"modelserver": {"image": {"tag": "next"}}}
 NEITHER_MORE_NOR_ALL: Blocks = {
     "modelserver": {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
 }
+RECREATE: Blocks = {"modelserver": {"strategy": {"type": "Recreate"}}}
 WHY = "devices for the Pods that this change adds: "
-
-
-def around(world: World, surroundings: Surroundings, published: int) -> Surroundings:
-    """One node with so many NPUs; every Pod that is on it holds one."""
-    holders = [
-        pod["metadata"]["name"] for pod in world.pods if pod["spec"] and labels.ROLE in pod["metadata"]["labels"]
-    ]
-    pods = [merged(pod, {"spec": {"containers": [{"name": "main"}]}}) for pod in world.pods]
-    return replace(
-        surroundings,
-        nodes=[node("n1")],
-        pods=pods,
-        release_pods=pods,
-        slices=[resource_slice(NPU, devices("npu", published, productName="one"), on="n1")],
-        device_classes={NPU: device_class(NPU, f"device.driver == '{NPU}'")},
-        resource_claims=[
-            claim(f"claim-{index}", [(NPU, "n1", f"npu-{index}")], name) for index, name in enumerate(holders)
-        ],
-        server_version="v1.36.3",
-    )
-
-
-def weigh(
-    before: Blocks,
-    after: Blocks,
-    *,
-    published: int,
-    meanwhile: Callable[[World], object] = lambda _: None,
-    seen: Callable[[Surroundings], Surroundings] = lambda surroundings: surroundings,
-) -> Weighed:
-    """Weigh a change of a stack that runs on a node with so many NPUs."""
-    world = World.running(first_plan(**before))
-    meanwhile(world)
-    wanted = accepted(**merged(before, after))
-    plan = plan_stack(wanted, world.facts())
-    return weigh_change(wanted.config, plan, seen(around(world, world.around(), published)), world.trial(plan))
-
-
-def spares(weighed: Weighed) -> dict[str, str | None]:
-    return {part.part: part.spare for part in weighed.impact.parts}
 
 
 def test_a_restart_of_both_roles_needs_one_pods_devices_of_each() -> None:
@@ -104,7 +47,8 @@ def test_what_each_needs_and_finds_is_told() -> None:
 
 def test_without_surge_nothing_is_needed() -> None:
     weighed = weigh(merged(BASE, NEITHER_MORE_NOR_ALL), IMAGE, published=3)
-    assert weighed.refusals == weighed.warnings == ()
+    assert weighed.refusals == ()
+    assert warned(weighed) == []
 
 
 @pytest.mark.parametrize(("product", "fits"), [("one", True), ("other", False)])
@@ -128,6 +72,21 @@ def test_a_role_that_grows_needs_devices_for_its_new_pods(published: int, *, fit
     if not fits:
         [letter] = weighed.refusals
         assert (letter.key, letter.value) == ("modelserver.replicas", "decode 3")
+
+
+@pytest.mark.parametrize("strategy", [NEITHER_MORE_NOR_ALL, RECREATE], ids=["one fewer", "Recreate"])
+@pytest.mark.parametrize(("published", "fits"), [(4, True), (3, False)])
+def test_a_role_that_grows_and_restarts_needs_devices_that_no_pod_gives_back(
+    strategy: Blocks, published: int, *, fits: bool
+) -> None:
+    """Those of the old Pods are taken again by as many new ones."""
+    weighed = weigh(
+        merged(BASE, strategy), merged(IMAGE, {"modelserver": {"replicas": {"decode": 3}}}), published=published
+    )
+    assert (weighed.refusals == ()) is fits
+    if not fits:
+        [letter] = weighed.refusals
+        assert letter.why.startswith("devices for when this change is through, its Pods: cannot fit")
 
 
 @pytest.mark.parametrize(("published", "fits"), [(3, True), (2, False)])
@@ -159,7 +118,7 @@ def test_a_pod_more_and_a_pod_fewer_at_a_time_needs_none_beside() -> None:
     both = {"modelserver": {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}}}
     weighed = weigh(merged(BASE, both), IMAGE, published=3)
     assert weighed.refusals == ()
-    [letter] = weighed.warnings
+    [letter] = warned(weighed)
     assert "they fit once Pods of decode and prefill have left" in letter.why
 
 
@@ -208,3 +167,86 @@ def test_what_could_not_be_read_is_never_fine(missing: str) -> None:
     [letter] = weighed.warnings
     assert letter.why.startswith(f"{WHY}not known")
     assert spares(weighed)["decode"] == "not known to be free"
+
+
+# --- step by step -----------------------------------------------------------------------------------------------------
+
+TWO: Blocks = merged(BASE, {"modelserver": {"replicas": {"prefill": 0, "decode": 0, "aggregated": 2}}})
+LARGER: Blocks = {
+    "modelserver": {"serveArgs": {"common": {"tensor-parallel-size": 2}}},
+    "devices": {"claimTemplate": {"requests": [{"name": "npu", "deviceClassName": NPU, "count": 2}]}},
+}
+"""Two NPUs for a Pod."""
+TOGETHER: Blocks = {
+    "devices": {
+        "claimTemplate": {"constraints": [{"requests": ["npu"], "matchAttribute": "resource.kubernetes.io/numaNode"}]}
+    }
+}
+"""Both devices of a Pod on one NUMA node."""
+
+
+def held(surroundings: Surroundings, *numa_nodes: int, by: list[list[int]]) -> Surroundings:
+    """So many NPUs on each NUMA node of n1, and which of them each Pod of the stack holds."""
+    holders = [
+        pod["metadata"]["name"] for pod in surroundings.release_pods or () if "epp" not in pod["metadata"]["name"]
+    ]
+    claims = [
+        claim(f"claim-{name}", [(NPU, "n1", f"npu-{index}") for index in indices], name)
+        for name, indices in zip(holders, by, strict=True)
+    ]
+    return replace(
+        surroundings, slices=[resource_slice(NPU, devices("npu", *numa_nodes), on="n1")], resource_claims=claims
+    )
+
+
+def test_a_surge_that_its_second_step_would_end_is_refused() -> None:
+    """Two hold one each of 4. The first that asks for two finds them; the second one finds one, whoever has left."""
+    [letter] = weigh(TWO, LARGER, published=4).refusals
+    assert "devices for the Pods of a step of this change: cannot fit" in letter.why
+    assert "step 2 of 2 does not come to its end: with 1 old Pod gone, whichever it is" in letter.why
+    assert letter.fix.startswith("Set maxSurge: 0 and maxUnavailable: 1")
+    assert weigh(TWO, LARGER, published=5).refusals == ()
+
+
+def test_a_pod_less_at_a_time_has_both_steps() -> None:
+    weighed = weigh(merged(TWO, NEITHER_MORE_NOR_ALL), LARGER, published=4)
+    assert weighed.refusals == ()
+    assert warned(weighed) == []
+
+
+def test_a_first_step_that_no_pod_that_leaves_makes_possible_is_refused() -> None:
+    """Each lies across both NUMA nodes: in the end there is a whole one for each, and never one before."""
+    before = merged(merged(TWO, NEITHER_MORE_NOR_ALL), LARGER)
+    [letter] = weigh(before, TOGETHER, published=4, seen=lambda seen: held(seen, 2, 2, by=[[0, 2], [1, 3]])).refusals
+    assert letter.key == "devices"
+    assert "step 1 of 2 does not come to its end: with 1 old Pod gone, whichever it is" in letter.why
+    weighed = weigh(before, TOGETHER, published=4, seen=lambda seen: held(seen, 2, 2, by=[[0, 1], [2, 3]]))
+    assert weighed.refusals == ()
+    assert warned(weighed) == []
+
+
+def test_a_first_step_that_some_pods_make_possible_is_warned_of() -> None:
+    """One has a NUMA node to itself, two lie across the others."""
+    before = merged(merged(TWO, NEITHER_MORE_NOR_ALL), merged(LARGER, {"modelserver": {"replicas": {"aggregated": 3}}}))
+    weighed = weigh(before, TOGETHER, published=6, seen=lambda seen: held(seen, 2, 2, 2, by=[[0, 2], [1, 3], [4, 5]]))
+    assert weighed.refusals == ()
+    [letter] = warned(weighed)
+    assert "step 1 of 3 may not come to its end: with 1 old Pod gone, depending on which it is" in letter.why
+
+
+def test_a_later_step_that_nothing_makes_possible_counts_more_than_one_before_that_depends() -> None:
+    """Four hold halves of two NUMA nodes, and two more are free. The third needs both halves of one, the fourth all."""
+    four = merged(TWO, {"modelserver": {"replicas": {"aggregated": 4}}})
+    halves = [[0], [1], [4], [5]]
+    [letter] = weigh(
+        four, merged(LARGER, TOGETHER), published=8, seen=lambda seen: held(seen, 2, 2, 2, 2, by=halves)
+    ).refusals
+    assert "step 4 of 4 does not come to its end: with 3 old Pods gone, whichever they are" in letter.why
+    weighed = weigh(
+        merged(four, NEITHER_MORE_NOR_ALL),
+        merged(LARGER, TOGETHER),
+        published=8,
+        seen=lambda seen: held(seen, 2, 2, 2, 2, by=halves),
+    )
+    assert weighed.refusals == ()
+    assert warned(weighed) == []

@@ -61,6 +61,7 @@ BASES: dict[str, dict[str, Any]] = {
             }
         }
     },
+    "chosen strategies": {"modelserver": {"strategy": {"type": "auto"}}},
     "without RDMA": {"devices": {"rdma": {"enabled": False}}},
     "traced": {"tracing": {"enabled": True}},
     "without a Gateway": {"gateway": {"enabled": False}},
@@ -134,6 +135,7 @@ CHANGES: list[Change] = [
         base="placed",
     ),
     Change("modelserver.strategy.type", "Recreate", NONE),
+    Change("modelserver.strategy.allowOutage", ["prefill"], NONE, base="chosen strategies"),
     Change("modelserver.strategy.rollingUpdate.maxSurge", 2, NONE),
     Change("modelserver.strategy.rollingUpdate.maxUnavailable", 1, NONE),
     Change("modelserver.serveArgs.common", {"seed": 1}, BOTH),
