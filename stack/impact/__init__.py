@@ -1,12 +1,13 @@
 """What a change will do to the Pods that run, before it is made.
 
-`foresee` judges a plan against what is live, `render_table` and `to_json` say it. Whether spare devices are enough for
-it is not decided here: `extra_pods` and `freed` say what they have to be enough for.
+`foresee` judges a plan against what is live, `render_table` says it, `stack.report` writes it as JSON. Whether spare
+devices are enough for it is not decided here: `extra_pods` and `freed` say what they have to be enough for.
 """
 
 from stack.impact.foresee import foresee
 from stack.impact.model import (
     CompileCache,
+    FreeDevices,
     Happening,
     Impact,
     KeyChange,
@@ -15,12 +16,13 @@ from stack.impact.model import (
     PartImpact,
     Start,
     WorkloadImpact,
-    to_json,
 )
-from stack.impact.table import duration, render_table
+from stack.impact.table import HEADS, because, duration, how_long, outage_line, remarks, render_table, rows, summarize
 
 __all__ = [
+    "HEADS",
     "CompileCache",
+    "FreeDevices",
     "Happening",
     "Impact",
     "KeyChange",
@@ -29,8 +31,13 @@ __all__ = [
     "PartImpact",
     "Start",
     "WorkloadImpact",
+    "because",
     "duration",
     "foresee",
+    "how_long",
+    "outage_line",
+    "remarks",
     "render_table",
-    "to_json",
+    "rows",
+    "summarize",
 ]

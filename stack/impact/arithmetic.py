@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from stack.rolling import QUARTER
 from stack.rules.strategy import resolve_surge, resolve_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-DEFAULT = "25%"
-"""Kubernetes' own for both numbers (API reference, RollingUpdateDeployment)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +39,8 @@ class Strategy:
         if strategy.get("type") == "Recreate":
             return cls(is_recreate=True, surge=0, unavailable=0)
         numbers: Mapping[str, Any] = strategy.get("rollingUpdate") or {}
-        surge = resolve_surge(numbers.get("maxSurge", DEFAULT), replicas)
-        unavailable = resolve_unavailable(numbers.get("maxUnavailable", DEFAULT), replicas)
+        surge = resolve_surge(numbers.get("maxSurge", QUARTER), replicas)
+        unavailable = resolve_unavailable(numbers.get("maxUnavailable", QUARTER), replicas)
         return cls(is_recreate=False, surge=surge, unavailable=unavailable if surge or unavailable else 1)
 
 
@@ -66,6 +64,16 @@ class Standing:
     def old(self) -> int:
         """Pods that have to go, for they are of another template."""
         return self.pods - self.kept
+
+    @property
+    def waiting(self) -> int:
+        """Pods of the wanted template that have no devices yet."""
+        return min(self.kept - self.ready_kept, self.pods - self.placed)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether Pods of the wanted template have devices and are not Ready."""
+        return self.kept - self.ready_kept > self.waiting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +110,13 @@ def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int
     kept = min(standing.kept, wanted)
     new = wanted - kept
     leaving = standing.pods - kept
+    asking = new + standing.waiting
     if not standing.old:
         return Exchange(
             new=new,
             kept=kept,
             leaving=leaving,
-            extra=min(new, max(0, wanted - standing.placed)),
+            extra=min(asking, max(0, wanted - standing.placed)),
             least_ready=min(standing.ready, wanted),
             steps=1 if new or leaving else 0,
         )
@@ -117,7 +126,7 @@ def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int
             new=new,
             kept=kept,
             leaving=leaving,
-            extra=min(new, max(0, wanted - standing.placed)),
+            extra=min(asking, max(0, wanted - standing.placed)),
             least_ready=min(standing.ready_kept, wanted),
             steps=1,
         )
@@ -126,10 +135,11 @@ def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int
         kept=kept,
         leaving=leaving,
         # What is added reaches the old template first, so beside all new ones there may be these.
-        extra=min(new + max(0, wanted - asked), max(0, wanted + min(strategy.surge, new) - standing.placed)),
-        # If all that is wanted is there, the others just go.
-        least_ready=min(standing.ready, max(0, wanted - strategy.unavailable) if new else wanted),
-        steps=max(1, ceil(new / (strategy.surge + strategy.unavailable))),
+        extra=min(asking + max(0, wanted - asked), max(0, wanted + min(strategy.surge, asking) - standing.placed)),
+        # What is kept and Ready stays, however many may go; if that is all that is wanted, the others just go.
+        least_ready=min(standing.ready, max(wanted - strategy.unavailable, min(standing.ready_kept, wanted))),
+        # What is kept and starts has to be Ready before others may go, and with them what waits for their devices.
+        steps=max(1, standing.is_starting + ceil(asking / (strategy.surge + strategy.unavailable))),
     )
 
 

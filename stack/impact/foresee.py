@@ -221,8 +221,9 @@ class _Change:
 
     def _picked(self, judged: Judged) -> PartImpact:
         """One picks alone, or one of several leads while the others stand by: Ready ones tell nothing of capacity."""
-        has_gap = judged.is_exchanged and judged.impact.method is not Method.ROLLING
-        is_exchanged = judged.is_exchanged and not has_gap
+        leaves = judged.is_exchanged and judged.impact.leaving > 0
+        has_gap = leaves and judged.impact.method is not Method.ROLLING
+        is_exchanged = leaves and not has_gap
         part = add_up("epp", [judged], None, self.plan.budget)
         notes = (
             (self._gap(),) if has_gap else ("the new one is Ready before the old one leaves",) if is_exchanged else ()

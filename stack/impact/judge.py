@@ -76,7 +76,8 @@ class Judged:
         drain_seconds, start_seconds: longest time one of its Pods may take to leave, and to become Ready.
         seen_seconds: how long its Pods took to become Ready, None if none is Ready.
         deltas: what is another for the new Pods; None if that is not known.
-        freed: uids of Pods that are gone before the first new one asks for devices.
+        freed: uids of Pods that are gone before the first new one asks for devices, and whose devices none of its own
+            new Pods counts on: those are in `Exchange.extra`.
         after: names of Deployments that have to be exchanged before it.
         guesses: what could not be read, so that numbers are guessed.
         is_certain: whether the API server said what it would make of it.
@@ -103,8 +104,12 @@ class Judged:
     @property
     def seconds(self) -> int:
         """Longest time that it may take."""
-        each = (self.drain_seconds if self.impact.leaving else 0) + (self.start_seconds if self.impact.new else 0)
-        return self.exchange.steps * each
+        is_starting = self.impact.new or (self.is_exchanged and self.standing.ready_kept < self.impact.kept)
+        each = (self.drain_seconds if self.impact.leaving else 0) + (self.start_seconds if is_starting else 0)
+        # Where more Pods are there than are wanted, the first new one waits for one that leaves.
+        is_crowded = is_starting and self.strategy.surge > 0 and self.standing.pods > self.impact.after
+        is_crowded &= self.standing.ready_kept == self.standing.kept
+        return (self.drain_seconds if is_crowded else 0) + self.exchange.steps * each
 
 
 def replicas_key(part: str) -> str:
@@ -190,7 +195,7 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
     done = exchange(standing, strategy, wanted=pods, before=live.replicas)
     happens = _happens(live, standing, is_changed=True if is_guessed else is_changed, pods=pods)
     if happens is Happening.CONTINUES and template is not None:
-        old = live.old_record(template)
+        old = live.old_record(template) if standing.old else wanted.record
         deltas = None if old is None else compare(old, wanted.record)
     keys, paths, reason = _why(live, template, happens, deltas, trial)
     if pods != live.replicas:
@@ -203,7 +208,7 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
             part=live.part,
             entry=live.entry,
             happens=happens,
-            method=_method(happens, strategy),
+            method=_method(happens, strategy, standing),
             before=live.replicas,
             after=pods,
             new=done.new if happens in {*EXCHANGED, Happening.SCALES_UP} else 0,
@@ -221,7 +226,8 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
         start_seconds=wanted.start_seconds,
         seen_seconds=live.start_seconds,
         deltas=deltas,
-        freed=live.old_pods(template) if happens in EXCHANGED and strategy.is_recreate else (),
+        # The devices of the others are those that its new Pods take.
+        freed=live.draining if happens in EXCHANGED and strategy.is_recreate and live.entry is None else (),
         after=wanted.after,
         guesses=() if happens is Happening.STAYS else live.guesses,
         is_certain=not is_guessed,
@@ -273,14 +279,16 @@ def _happens(live: LiveWorkload, standing: Standing, *, is_changed: bool | None,
         return Happening.RESTARTS
     if is_changed and (standing.old or standing.kept < pods):
         return Happening.GOES_BACK
-    if standing.old:
-        return Happening.CONTINUES
+    if standing.old or standing.kept < pods <= live.replicas:
+        return Happening.CONTINUES  # or some are missing, which Kubernetes is about to make, or may not (a quota)
     if pods == live.replicas:
         return Happening.STAYS
     return Happening.SCALES_UP if pods > live.replicas else Happening.SCALES_DOWN
 
 
-def _method(happens: Happening, strategy: Strategy) -> Method | None:
+def _method(happens: Happening, strategy: Strategy, standing: Standing) -> Method | None:
+    if happens is Happening.CONTINUES and not standing.old:
+        return Method.START
     if happens in EXCHANGED:
         return Method.RECREATE if strategy.is_recreate else Method.ROLLING
     return {Happening.SCALES_UP: Method.START, Happening.SCALES_DOWN: Method.LEAVE}.get(happens)

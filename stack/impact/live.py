@@ -102,6 +102,11 @@ class LiveWorkload:
         return tuple(pod.uid for pod in self.pods or ())
 
     @property
+    def draining(self) -> tuple[str, ...]:
+        """Uids of its Pods that are on their way out already."""
+        return tuple(pod.uid for pod in self.pods or () if pod.is_leaving)
+
+    @property
     def guesses(self) -> tuple[str, ...]:
         """What could not be read and is guessed."""
         return tuple(
@@ -139,12 +144,6 @@ class LiveWorkload:
         if self.replica_sets is not None:
             return _counted(self.replica_sets, wanted)
         return self._by_status(is_same=is_same)
-
-    def old_pods(self, template: Mapping[str, Any] | None) -> tuple[str, ...]:
-        """Uids of its Pods that are of another template."""
-        wanted = None if template is None else self.of_template(template)
-        new = None if wanted is None else _template_hash(wanted)
-        return tuple(pod.uid for pod in self.pods or () if new is None or pod.template != new)
 
     def _by_status(self, *, is_same: bool) -> Standing:
         """From the Deployment alone: which of its Pods are of its template, not of which others there are some."""

@@ -5,12 +5,8 @@ Numbers of Pods are those that the Deployments ask for. Times are in seconds. No
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
-from typing import Any
-
-from pydantic.alias_generators import to_camel
+from enum import StrEnum
 
 
 class Happening(StrEnum):
@@ -119,6 +115,13 @@ class WorkloadImpact:
         keys: why, key by key.
         paths: where the templates differ, where keys do not tell it.
         reason: why it is not known what happens, or what there is besides the keys; None when there is nothing to say.
+        extra_pods: most Pods at a time for which devices are needed beyond those that its Pods hold now.
+        already: Pods that are of the wanted template now, of which more may be there than are kept.
+        ready, ready_kept, placed: Pods that serve now, those of them that are of the wanted template, and Pods that
+            have a node, and so devices.
+        drain_seconds, start_seconds: longest time that one Pod may take to leave, and to become Ready.
+        about_start_seconds: how long the quickest of its Pods took to become Ready; None while none is.
+        waits_for: names of Deployments that have to be exchanged before it.
     """
 
     name: str
@@ -135,6 +138,28 @@ class WorkloadImpact:
     keys: tuple[KeyChange, ...] = ()
     paths: tuple[str, ...] = ()
     reason: str | None = None
+    extra_pods: int = 0
+    already: int = 0
+    ready: int = 0
+    ready_kept: int = 0
+    placed: int = 0
+    drain_seconds: int = 0
+    start_seconds: int = 0
+    about_start_seconds: int | None = None
+    waits_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeDevices:
+    """Devices of a class that nothing holds, on the nodes that a part's Pods may use.
+
+    Attributes:
+        per_pod: how many one of its Pods needs.
+    """
+
+    device_class: str
+    count: int
+    per_pod: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,9 +180,16 @@ class PartImpact:
         at_most_seconds: longest time that the exchange may take.
         cache: of its new Pods; None when none is made or it is no model server.
         notes: what else there is to know, each without a full stop.
-        freed: uids of Pods that are gone, with their devices, before the first new Pod asks for some.
+        freed: uids of Pods that are gone, with their devices, before the first new Pod asks for some. Where Pods are
+            exchanged one for one, their new ones take these devices, and none counts as freed.
         is_restart_certain: whether the API server was asked; otherwise only the keys tell it.
         spare: what whoever looked at the spare devices found, in words; None if nobody looked.
+        fits: how many of `extra_pods` find devices if nothing else takes them; None if nobody looked, or not known.
+        free: what is free by class, where somebody looked.
+        drain_seconds, start_seconds: longest time that one of its Pods may take to leave, and to become Ready.
+        about_start_seconds: how long Pods that run now took to become Ready; None where that says nothing of new ones,
+            because none is Ready or because the new ones have to compile first.
+        accelerators_per_pod, nics_per_pod: devices of one Pod; None where a claim template of the operator decides.
     """
 
     part: str
@@ -184,6 +216,13 @@ class PartImpact:
     freed: tuple[str, ...] = ()
     is_restart_certain: bool = True
     spare: str | None = None
+    fits: int | None = None
+    free: tuple[FreeDevices, ...] = ()
+    drain_seconds: int = 0
+    start_seconds: int = 0
+    about_start_seconds: int | None = None
+    accelerators_per_pod: int | None = 0
+    nics_per_pod: int | None = 0
     workloads: tuple[WorkloadImpact, ...] = ()
 
     @property
@@ -231,27 +270,12 @@ class Impact:
 
     @property
     def starting(self) -> frozenset[str]:
-        """Names of the Deployments that start Pods, as far as that is known."""
-        return frozenset(workload.name for part in self.parts for workload in part.workloads if workload.new)
+        """Names of the Deployments that start Pods, or whose Pods wait for devices, as far as that is known."""
+        return frozenset(
+            workload.name for part in self.parts for workload in part.workloads if workload.new or workload.extra_pods
+        )
 
     @property
     def freed(self) -> tuple[str, ...]:
         """Uids of all Pods that are gone, with their devices, before a new Pod asks for some."""
         return tuple(uid for part in self.parts for uid in part.freed)
-
-
-def to_json(impact: Impact) -> dict[str, Any]:
-    """The impact as JSON-shaped data with camelCase keys, for `json.dumps`."""
-    return _plain(dataclasses.asdict(impact))
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case dict():
-            return {to_camel(key): _plain(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-        case list() | tuple():
-            return [_plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
-        case Enum():
-            return value.value
-        case _:
-            return value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stack.impact.arithmetic import percent
-from stack.impact.model import CompileCache, Happening, Method, Outage, PartImpact, Start
+from stack.impact.model import CompileCache, Happening, Method, Outage, PartImpact, Start, WorkloadImpact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,8 +30,9 @@ def add_up(part: str, judged: Sequence[Judged], start: CompileCache | None, budg
     before, after = _sum_of_pods(judged)
     happens = _happens(judged, before, after)
     least = _least_ready(judged)
-    extra = sum(each.exchange.extra for each in judged if each.impact.new)
+    extra = sum(_extra(each) for each in judged)
     accelerators, nics = devices_of(part, extra, budget)
+    accelerators_per_pod, nics_per_pod = devices_of(part, 1, budget)
     rolling = next((each.strategy for each in judged if each.impact.method is Method.ROLLING), None)
     is_known = happens is not Happening.UNKNOWN
     return PartImpact(
@@ -57,7 +59,12 @@ def add_up(part: str, judged: Sequence[Judged], start: CompileCache | None, budg
         notes=notes_of(judged),
         freed=tuple(uid for each in judged for uid in each.freed),
         is_restart_certain=all(each.is_certain for each in judged),
-        workloads=tuple(each.impact for each in judged),
+        drain_seconds=max(each.drain_seconds for each in judged),
+        start_seconds=max(each.start_seconds for each in judged),
+        about_start_seconds=_about_start(judged, start),
+        accelerators_per_pod=accelerators_per_pod,
+        nics_per_pod=nics_per_pod,
+        workloads=tuple(_with_numbers(each) for each in judged),
     )
 
 
@@ -102,12 +109,11 @@ def outage_of(judged: Sequence[Judged], start: CompileCache | None, *, why: str 
     if not gone or not any(each.standing.ready for each in judged):
         return None
     drain = max(each.drain_seconds for each in gone)
-    seen = [each.seen_seconds for each in gone if each.seen_seconds is not None]
-    found = Start.NOTHING_COMPILED if start is None else start.start
+    about = _about_start(gone, start)
     return Outage(
         at_most_seconds=drain + max(each.start_seconds for each in judged),
-        about_seconds=drain + max(seen) if seen and found in AS_BEFORE else None,
-        start=found,
+        about_seconds=None if about is None else drain + about,
+        start=_found(start),
         why=why or _why_all_go(gone),
     )
 
@@ -121,6 +127,38 @@ def notes_of(judged: Iterable[Judged]) -> tuple[str, ...]:
         if not each.is_certain:
             notes["told by the keys alone, since the API server could not be asked"] = None
     return tuple(notes)
+
+
+def _with_numbers(judged: Judged) -> WorkloadImpact:
+    """What happens to one Deployment, with the numbers that it was added up from."""
+    all_go = judged.impact.happens is Happening.DELETED or judged.impact.method in {Method.ALL_DOWN, Method.REPLACE}
+    return replace(
+        judged.impact,
+        extra_pods=_extra(judged),
+        already=0 if all_go else judged.standing.kept,
+        ready=judged.standing.ready,
+        ready_kept=0 if all_go else judged.standing.ready_kept,
+        placed=judged.standing.placed,
+        drain_seconds=judged.drain_seconds,
+        start_seconds=judged.start_seconds,
+        about_start_seconds=judged.seen_seconds,
+        waits_for=judged.after,
+    )
+
+
+def _extra(judged: Judged) -> int:
+    """Pods for which it needs devices beyond those that are held; what waits for some anyway is not this change's."""
+    return judged.exchange.extra if judged.impact.new or judged.is_exchanged else 0
+
+
+def _found(start: CompileCache | None) -> Start:
+    return Start.NOTHING_COMPILED if start is None else start.start
+
+
+def _about_start(judged: Iterable[Judged], start: CompileCache | None) -> int | None:
+    """How long new Pods will take to become Ready, going by those that run now; None where these say nothing of it."""
+    seen = [each.seen_seconds for each in judged if each.seen_seconds is not None]
+    return max(seen) if seen and _found(start) in AS_BEFORE else None
 
 
 def _sum_of_pods(judged: Iterable[Judged]) -> tuple[int, int]:
@@ -153,14 +191,21 @@ def _method(judged: Sequence[Judged]) -> Method | None:
 def _least_ready(judged: Sequence[Judged]) -> int:
     """Pods of all its Deployments that serve at any time.
 
-    Of entries that wait for one another one alone is down at a time. Entries that are dropped don't count.
+    Of entries that wait for one another one alone is down at a time. Entries that are dropped go last: they serve until
+    all others are as wanted.
     """
     first = _first_ones(judged)
     least = 0
     for each in judged:
         is_next = each.is_exchanged and each.impact.name not in first
-        least += each.standing.ready if is_next else each.exchange.least_ready
-    return least
+        least += each.standing.ready if is_next or _goes_last(each) else each.exchange.least_ready
+    in_the_end = sum(each.impact.after if each.is_exchanged else each.exchange.least_ready for each in judged)
+    return min(least, in_the_end)
+
+
+def _goes_last(judged: Judged) -> bool:
+    """Whether it is an entry that is dropped; a role at 0 goes first."""
+    return judged.impact.happens is Happening.DELETED and judged.impact.entry is not None
 
 
 def _first_ones(judged: Iterable[Judged]) -> set[str]:
@@ -185,9 +230,10 @@ def _capacity(least: int, before: int, after: int) -> int | None:
 
 
 def _longest_time(judged: Sequence[Judged]) -> int:
-    """Of those that wait for one another the sum; all others at the same time."""
+    """Of those that wait for one another the sum; all others at the same time; and then entries that are dropped."""
     in_a_row = sum(each.seconds for each in judged if each.is_exchanged)
-    return max([in_a_row, *(each.seconds for each in judged if not each.is_exchanged)])
+    beside = [each.seconds for each in judged if not each.is_exchanged and not _goes_last(each)]
+    return max([in_a_row, *beside]) + max([0, *(each.seconds for each in judged if _goes_last(each))])
 
 
 def _why_all_go(gone: Sequence[Judged]) -> str:

@@ -9,7 +9,7 @@ from stack.impact.model import Happening, Method, Start
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from stack.impact.model import Impact, PartImpact
+    from stack.impact.model import Impact, Outage, PartImpact
 
 MOST_KEYS, MOST_PATHS = 12, 4
 """Lines of keys, and paths in one line; the rest is counted."""
@@ -24,18 +24,35 @@ WORDS: Mapping[Happening, str] = {
     Happening.STAYS: "stays",
     Happening.UNKNOWN: "not known",
 }
+HOW: Mapping[Method, str] = {
+    Method.RECREATE: "all leave first (Recreate)",
+    Method.ONE_BY_ONE: "one entry after the other",
+    Method.ALL_DOWN: "all leave before any starts",
+    Method.REPLACE: "its Deployment is made anew",
+    Method.START: "those that are missing may start",
+}
 
 
 def render_table(impact: Impact) -> str:
     """What a change will do, for the log; empty when it changes nothing about any Pod."""
     if impact.changes_nothing:
         return ""
+    if (summary := summarize(impact)) is not None:
+        return summary
+    table = [HEADS, *rows(impact)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(HEADS))]
+    aligned = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    lines = [*aligned, *because(impact), *remarks(impact), outage_line(impact)]
+    return "\n".join(["what this change does:", *(f"  {line}" for line in lines)])
+
+
+def summarize(impact: Impact) -> str | None:
+    """All there is to say in one line, where a table would only repeat itself; None where it takes one."""
     if impact.is_first_install:
         return _first_install(impact)
     if all(part.happens is Happening.UNKNOWN for part in impact.parts):
         return f"what this change does to running Pods is not known: {_joined_reasons(impact)}"
-    lines = ["what this change does:", *_rows(impact), *_keys(impact), *_remarks(impact)]
-    return "\n".join([*lines, f"  {_outage(impact)}"])
+    return None
 
 
 def duration(seconds: int) -> str:
@@ -43,6 +60,13 @@ def duration(seconds: int) -> str:
     hours, rest = divmod(seconds, 3600)
     amounts = ((hours, "h"), (rest // 60, "min"), (rest % 60, "s"))
     return " ".join(f"{amount} {unit}" for amount, unit in amounts if amount) or "0 s"
+
+
+def how_long(outage: Outage) -> str:
+    """How long it lasts: `about 4 min, at most 21 min`."""
+    about = "" if outage.about_seconds is None else f"about {duration(outage.about_seconds)}, "
+    cold = ", as the new Pods compile first" if outage.start is Start.COLD else ""
+    return f"{about}at most {duration(outage.at_most_seconds)}{cold}"
 
 
 def _first_install(impact: Impact) -> str:
@@ -58,12 +82,9 @@ def _first_install(impact: Impact) -> str:
     return f"nothing of {impact.release} runs yet: Pods of {starts} start, {devices}{more}"
 
 
-def _rows(impact: Impact) -> list[str]:
-    table = [HEADS, *(_row(impact, part) for part in impact.parts)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(HEADS))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table
-    ]
+def rows(impact: Impact) -> list[tuple[str, ...]]:
+    """A row for each part, with a cell for each of `HEADS`."""
+    return [_row(impact, part) for part in impact.parts]
 
 
 def _row(impact: Impact, part: PartImpact) -> tuple[str, ...]:
@@ -102,19 +123,9 @@ def _what(part: PartImpact) -> str:
 
 
 def _how(part: PartImpact) -> str:
-    match part.method:
-        case Method.ROLLING:
-            return f"rolling, {part.max_surge or 'none'} more and {part.max_unavailable or 'none'} fewer at a time"
-        case Method.RECREATE:
-            return "all leave first (Recreate)"
-        case Method.ONE_BY_ONE:
-            return "one entry after the other"
-        case Method.ALL_DOWN:
-            return "all leave before any starts"
-        case Method.REPLACE:
-            return "its Deployment is made anew"
-        case _:
-            return "as it is"
+    if part.method is Method.ROLLING:
+        return f"rolling, {part.max_surge or 'none'} more and {part.max_unavailable or 'none'} fewer at a time"
+    return "as it is" if part.method is None else HOW.get(part.method, "as it is")
 
 
 def _devices(impact: Impact, part: PartImpact) -> str:
@@ -150,27 +161,27 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def _keys(impact: Impact) -> list[str]:
-    """Each key once, with the parts that it is about."""
+def because(impact: Impact) -> list[str]:
+    """Each key that brings the change about, once, with the parts that it is about."""
     parts: dict[str, list[str]] = {}
     for part in impact.parts:
         for key in part.keys:
             parts.setdefault(str(key), []).append(part.part)
-    lines = [f"  because of {key}" for key in impact.topology]
+    lines = [f"because of {key}" for key in impact.topology]
     of_all = {str(key) for key in impact.topology}
-    lines += [f"  because of {text} ({', '.join(of)})" for text, of in parts.items() if text not in of_all]
+    lines += [f"because of {text} ({', '.join(of)})" for text, of in parts.items() if text not in of_all]
     if len(lines) > MOST_KEYS:
-        lines[MOST_KEYS - 1 :] = [f"  and of {len(lines) - MOST_KEYS + 1} more keys"]
+        lines[MOST_KEYS - 1 :] = [f"and of {len(lines) - MOST_KEYS + 1} more keys"]
     return lines
 
 
-def _remarks(impact: Impact) -> list[str]:
+def remarks(impact: Impact) -> list[str]:
     """Reasons, what becomes of the compile cache, and notes; each once, with the parts that it is about."""
-    remarks: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for part in impact.parts:
         for remark in _remarks_of(part):
-            remarks.setdefault(remark, []).append(part.part)
-    return [f"  {', '.join(of)}: {remark}" for remark, of in remarks.items()]
+            found.setdefault(remark, []).append(part.part)
+    return [f"{', '.join(of)}: {remark}" for remark, of in found.items()]
 
 
 def _remarks_of(part: PartImpact) -> list[str]:
@@ -194,12 +205,11 @@ def _joined_reasons(impact: Impact) -> str:
     return "; ".join(reasons or impact.unknown)
 
 
-def _outage(impact: Impact) -> str:
+def outage_line(impact: Impact) -> str:
+    """Whether something is out meanwhile, how long and why."""
     outage = impact.outage
     if outage is not None:
-        about = "" if outage.about_seconds is None else f"about {duration(outage.about_seconds)}, "
-        cold = ", as the new Pods compile first" if outage.start is Start.COLD else ""
-        return f"outage, for {about}at most {duration(outage.at_most_seconds)}{cold}: {outage.why}"
+        return f"outage, for {how_long(outage)}: {outage.why}"
     happens = {part.happens for part in impact.parts}
     if Happening.UNKNOWN in happens:
         return "whether there is an outage is not known"

@@ -57,6 +57,7 @@ MONITORED: Blocks = {
         "scraper": {"serviceAccount": {"name": "vmagent", "namespace": "monitoring"}},
     }
 }
+SEVERAL: Blocks = {"router": {"epp": {"replicas": 2}}}
 NO_POOL: Blocks = {"router": {"inferencePool": {"create": False}}}
 
 
@@ -365,7 +366,7 @@ ROWS: dict[str, list[Case]] = {
         },
         EPP,
     ),
-    "`router.epp.resources`, `.image`, `.replicas`, `.env`, `.extraArgs`, `.drainSeconds`, ports and placement": [
+    "`router.epp.resources`, `.image`, `.env`, `.extraArgs`, `.drainSeconds`, ports and placement": [
         *each(
             "router.epp",
             {
@@ -383,8 +384,15 @@ ROWS: dict[str, list[Case]] = {
             },
             EPP,
         ),
+        at("router.epp.drainSeconds", 600, EPP, SEVERAL, how_epp=Method.RECREATE),
+    ],
+    "`router.epp.replicas`, from one to several and back": [
         at("router.epp.replicas", 2, EPP, how_epp=Method.RECREATE),
-        at("router.epp.drainSeconds", 600, EPP, {"router": {"epp": {"replicas": 2}}}, how_epp=Method.RECREATE),
+        at("router.epp.replicas", 1, EPP, SEVERAL),
+    ],
+    "`router.epp.replicas`, from several to more or fewer": [
+        at("router.epp.replicas", 3, before=SEVERAL, others={"epp": UP}),
+        at("router.epp.replicas", 2, before={"router": {"epp": {"replicas": 3}}}, others={"epp": DOWN}),
     ],
     "`router.epp.version`, `.distribution`": [
         at("router.epp.version", "v0.9.0", EPP | DECODE),

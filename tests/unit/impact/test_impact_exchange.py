@@ -249,7 +249,7 @@ def test_pods_that_come_stay_and_go_add_up(standing: Standing, strategy: Strateg
     done = exchange(standing, strategy, wanted=wanted)
     assert done.new + done.kept == wanted
     assert done.kept + done.leaving == standing.pods
-    assert 0 <= done.extra <= done.new + max(0, wanted - standing.pods)
+    assert 0 <= done.extra <= done.new + standing.waiting + max(0, wanted - standing.pods)
     assert 0 <= done.least_ready <= min(standing.ready, wanted)
     assert bool(done.steps) == bool(done.new or done.leaving)
 

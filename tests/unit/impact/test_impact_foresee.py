@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +11,9 @@ from world import BEGAN, Blocks, World, change, first_plan, keys, part, pod, res
 
 from stack import labels
 from stack.facts import AnchorFacts, Surroundings, TrialFacts
-from stack.impact import Happening, Impact, Method, Start, foresee, to_json
+from stack.impact import Happening, Impact, Method, Start, foresee
 from stack.plan import plan_stack
+from stack.report import from_text, make_report, to_text
 from tests.builders import EMPTY_CLUSTER, accepted, merged
 
 if TYPE_CHECKING:
@@ -118,7 +118,25 @@ def test_recreate_is_an_outage_of_a_drain_and_a_start() -> None:
     assert found.outage.start is Start.WARM
     assert "Recreate" in found.outage.why
     assert part(found, "prefill").outage == found.outage
-    assert set(part(found, "prefill").freed) == {f"uid-rel-prefill-{hash_of('rel-prefill')}-{i}" for i in range(4)}
+    prefill = part(found, "prefill")
+    assert (prefill.extra_pods, prefill.freed) == (0, ()), "what the old Pods give back, the new ones take"
+
+
+def test_recreate_waits_for_pods_that_leave_already_and_counts_on_their_devices() -> None:
+    def one_leaves(world: World) -> None:
+        [gone] = [each for each in world.pods if each["metadata"]["name"] == f"rel-decode-{hash_of('rel-decode')}-0"]
+        gone["metadata"]["deletionTimestamp"] = BEGAN
+
+    decode = part(change({}, both(NEWER, RECREATE), meanwhile=one_leaves), "decode")
+    assert (decode.new, decode.leaving, decode.extra_pods) == (4, 3, 1)
+    assert decode.freed == (f"uid-rel-decode-{hash_of('rel-decode')}-0",)
+
+
+def test_recreate_with_more_pods_needs_devices_for_those_that_are_more() -> None:
+    more = both(NEWER, RECREATE, {"modelserver": {"replicas": {"decode": 5}}})
+    decode = part(change({}, more), "decode")
+    assert (decode.method, decode.new, decode.leaving, decode.extra_pods) == (Method.RECREATE, 5, 4, 1)
+    assert decode.freed == ()
 
 
 def hash_of(name: str, **blocks: Any) -> str:
@@ -320,6 +338,29 @@ def test_a_roll_out_that_hangs_goes_on_with_the_strategy_that_is_written_now() -
     )
     assert (role.extra_pods, role.capacity_percent) == (0, 75)
     assert part(found, "prefill").happens is Happening.RESTARTS
+
+
+@pytest.mark.parametrize(
+    "after",
+    [{}, {"modelserver": {"replicas": {"decode": 3}}}],
+    ids=["the same number", "fewer, but more than there are"],
+)
+def test_pods_that_are_missing_of_the_wanted_template_may_still_come(after: Blocks) -> None:
+    """As where a quota let only some be made: nothing is another, and there will be more Pods as soon as it may be."""
+    role = part(change({}, after, meanwhile=lambda world: world.take("rel-decode", 2)), "decode")
+    pods = after.get("modelserver", {}).get("replicas", {}).get("decode", 4)
+    assert (role.happens, role.method, role.before, role.after) == (Happening.CONTINUES, Method.START, 4, pods)
+    assert (role.new, role.kept, role.leaving, role.extra_pods) == (pods - 2, 2, 0, pods - 2)
+    assert (role.capacity_percent, role.outage, role.restarts) == (100 * 2 // pods, None, False)
+    assert role.cache is not None
+    assert role.cache.start is Start.WARM
+
+
+def test_an_endpoint_picker_that_is_missing_leaves_no_gap_by_starting() -> None:
+    several: Blocks = {"router": {"epp": {"replicas": 2}}}
+    picker = part(change(several, {}, meanwhile=lambda world: world.take("rel-epp", 1)), "epp")
+    assert (picker.happens, picker.method, picker.new, picker.leaving) == (Happening.CONTINUES, Method.START, 1, 0)
+    assert (picker.capacity_percent, picker.outage, picker.notes) == (100, None, ())
 
 
 # --- what was applied is not known, or does not tell it ---------------------------------------------------------------
@@ -659,7 +700,7 @@ def test_entries_of_a_role_are_exchanged_one_after_the_other() -> None:
     assert decode.capacity_percent == 66, "two of three"
     assert decode.at_most_seconds == 3 * (GRACE + BUDGET)
     assert decode.outage is None
-    assert len(decode.freed) == 3
+    assert decode.freed == (), "one entry's new Pod comes before another's old one goes"
     assert keys(decode.keys) == ["modelserver.image.tag: 0.12.0 -> 0.12.1"], "once for all entries"
     assert [each.name for each in decode.workloads] == ["rel-decode-1", "rel-decode-2", "rel-decode-3"]
 
@@ -783,11 +824,8 @@ def test_without_a_pool_the_endpoint_picker_is_made_anew() -> None:
 )
 def test_what_is_foreseen_can_be_written_as_json(after: Blocks) -> None:
     found = change({}, after)
-    text = json.dumps(to_json(found))
-    read = json.loads(text)
-    assert [each["part"] for each in read["parts"]] == [each.part for each in found.parts]
-    assert [each["happens"] for each in read["parts"]] == [each.happens.value for each in found.parts]
-    assert read["parts"][0]["extraPods"] == found.parts[0].extra_pods
+    written = make_report(stack="s", release="rel", namespace="ns", context="c", impact=found)
+    assert from_text(to_text(written)).impact == found
 
 
 def test_the_same_world_gives_the_same_forecast_in_whatever_order_it_is_seen() -> None:

@@ -1,0 +1,461 @@
+"""How Pods come and go while a change goes on, moment by moment, as Kubernetes' controllers bring it about.
+
+Simulated from the impact alone: the Deployment controller rolls as in `stack.impact.arithmetic`, the parts follow one
+another as the components declare them (the endpoint picker, roles that go, all others, nodePlacement entries that are
+dropped). A Pod holds its devices from the moment that it has a node until it is gone, and no more Pods hold some than
+hold some now and `extra_pods` beyond them, so a new one may wait for one that drains. Every Pod that starts becomes
+Ready: what breaks is not foreseen here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from stack.impact.model import Happening, Method
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from stack.impact.model import Impact, PartImpact, WorkloadImpact
+
+PICKER = "epp"
+"""The part that comes first, and whose Pods hold no devices."""
+NO_LIMIT = 10**9
+TOLD_ANEW = frozenset({Happening.RESTARTS, Happening.GOES_BACK, Happening.CONTINUES})
+
+
+class Reading(StrEnum):
+    """How long a Pod takes to start. To leave, each takes as long as it may."""
+
+    LONGEST = "longest"
+    """As long as its start-up budget allows."""
+    ABOUT = "about"
+    """As long as the Pods that run now took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Pods of a part at one time.
+
+    Attributes:
+        serving: Ready, of the template that goes. idle: not Ready and not about to be.
+        draining: on their way out, with their devices. waiting: new, for devices. starting: with devices, not Ready.
+        ready: Ready, of the wanted template.
+        holding: that hold devices.
+    """
+
+    serving: int = 0
+    idle: int = 0
+    draining: int = 0
+    waiting: int = 0
+    starting: int = 0
+    ready: int = 0
+    holding: int = 0
+
+    @property
+    def serve(self) -> int:
+        """Pods that answer requests."""
+        return self.serving + self.ready
+
+    @property
+    def pods(self) -> int:
+        """Pods of which none has been told to go."""
+        return self.serving + self.idle + self.waiting + self.starting + self.ready
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: getattr(self, name) + getattr(other, name) for name in STATES})
+
+
+STATES = ("serving", "idle", "draining", "waiting", "starting", "ready", "holding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A time in which nothing changes, in seconds from the beginning of the change."""
+
+    begin: int
+    end: int
+    counts: Counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartTimeline:
+    """One part, from the beginning of the whole change to its end.
+
+    Attributes:
+        now: what there is before anything begins.
+        spans: one after the other, without a gap.
+        last: what there is when the change has ended, or goes no further.
+        gaps: times, from and to, in which nothing of it serves, though something did before.
+        is_stuck: whether it goes no further before it is through, since Pods wait for devices in vain.
+    """
+
+    part: str
+    now: Counts
+    spans: tuple[Span, ...]
+    last: Counts
+    gaps: tuple[tuple[int, int], ...]
+    is_stuck: bool
+
+    @property
+    def seconds(self) -> int:
+        """When the last of it changes."""
+        return self.spans[-1].end if self.spans else 0
+
+    @property
+    def moments(self) -> tuple[tuple[int, Counts], ...]:
+        """What there is from each time on at which something changes."""
+        return (*((span.begin, span.counts) for span in self.spans), (self.seconds, self.last))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The whole change; parts in the order of the impact's."""
+
+    reading: Reading
+    parts: tuple[PartTimeline, ...]
+
+    @property
+    def seconds(self) -> int:
+        """How long it takes."""
+        return max((part.seconds for part in self.parts), default=0)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a part goes no further before it is through."""
+        return any(part.is_stuck for part in self.parts)
+
+
+def simulate(impact: Impact, reading: Reading, *, is_short: bool = False) -> Timeline | None:
+    """What will be there at which time.
+
+    Args:
+        impact: what the change does.
+        reading: how long a start takes.
+        is_short: whether to give new Pods only what the look at spare devices found (`fits`) instead of what they need.
+
+    None where nothing changes, or where no time is known for that reading. Parts of which nothing is known are left
+    out.
+    """
+    parts = [part for part in impact.parts if part.happens is not Happening.UNKNOWN]
+    starts = {part.part: _start_seconds(impact, part, reading) for part in parts}
+    if all(part.happens is Happening.STAYS for part in parts):
+        return None
+    courses: list[_Course] = []
+    for part in parts:
+        seconds = starts[part.part]
+        if seconds is None:
+            return None
+        courses += [_Course(part, each, seconds, is_short=is_short) for each in part.workloads]
+    _order(courses, is_all_down=_is_all_down(impact))
+    return Timeline(reading=reading, parts=tuple(_follow(parts, courses)))
+
+
+# --- one Deployment ---------------------------------------------------------------------------------------------------
+
+
+class _State(StrEnum):
+    READY = "ready"
+    IDLE = "idle"
+    DRAINING = "draining"
+    WAITING = "waiting"
+    STARTING = "starting"
+    GONE = "gone"
+
+
+@dataclass(eq=False)
+class _Pod:
+    """`due` is when it is Ready, or gone."""
+
+    is_wanted: bool
+    state: _State
+    holds: bool
+    due: int | None = None
+
+
+@dataclass(eq=False)
+class _Course:
+    """What becomes of one Deployment."""
+
+    part: PartImpact
+    workload: WorkloadImpact
+    start_seconds: int
+    is_short: bool
+    begins_after: list[_Course] = field(default_factory=list["_Course"])
+    comes_after: list[_Course] = field(default_factory=list["_Course"])
+    """All whose old Pods have to be gone before the first new one is made."""
+    has_begun: bool = False
+    pods: list[_Pod] = field(default_factory=list[_Pod])
+    limit: int = NO_LIMIT
+
+    def __post_init__(self) -> None:
+        workload, part = self.workload, self.part
+        if part.part != PICKER:
+            spare = workload.extra_pods
+            if self.is_short and part.fits is not None:
+                spare = min(spare, part.fits)
+            self.limit = workload.placed + spare
+        pods = workload.kept + workload.leaving
+        nowhere = pods - workload.placed
+        # Who has no node is not Ready; of which template it is, is taken as in `Standing.waiting`.
+        for is_wanted, count, ready in (
+            (True, workload.already, workload.ready_kept),
+            (False, pods - workload.already, workload.ready - workload.ready_kept),
+        ):
+            for index in range(count):
+                is_ready = index < ready
+                is_nowhere = not is_ready and nowhere > 0
+                nowhere -= is_nowhere
+                self.pods.append(self._standing(is_wanted=is_wanted, is_ready=is_ready, has_node=not is_nowhere))
+
+    def _standing(self, *, is_wanted: bool, is_ready: bool, has_node: bool) -> _Pod:
+        if is_ready:
+            return _Pod(is_wanted=is_wanted, state=_State.READY, holds=True)
+        if not is_wanted or self.workload.happens not in TOLD_ANEW:
+            return _Pod(is_wanted=is_wanted, state=_State.IDLE, holds=has_node)
+        if not has_node:
+            return _Pod(is_wanted=is_wanted, state=_State.WAITING, holds=False)
+        return _Pod(is_wanted=is_wanted, state=_State.STARTING, holds=True, due=self.start_seconds)
+
+    # what is asked
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is as wanted."""
+        if self.workload.happens is Happening.STAYS:
+            return True
+        is_at_rest = all(pod.state in {_State.READY, _State.IDLE} and pod.is_wanted for pod in self.pods)
+        return self.has_begun and is_at_rest and len(self.pods) == self.workload.after
+
+    @property
+    def has_left(self) -> bool:
+        """Whether no old Pod is there any more, with its devices."""
+        return self.has_begun and all(pod.is_wanted for pod in self.pods)
+
+    @property
+    def due(self) -> int | None:
+        """When something happens by itself."""
+        return min((pod.due for pod in self.pods if pod.due is not None), default=None)
+
+    def counts(self) -> Counts:
+        """What there is."""
+        of = {state: sum(pod.state is state for pod in self.pods) for state in _State}
+        wanted = sum(pod.state is _State.READY and pod.is_wanted for pod in self.pods)
+        return Counts(
+            serving=of[_State.READY] - wanted,
+            idle=of[_State.IDLE],
+            draining=of[_State.DRAINING],
+            waiting=of[_State.WAITING],
+            starting=of[_State.STARTING],
+            ready=wanted,
+            holding=sum(pod.holds for pod in self.pods),
+        )
+
+    # what happens
+
+    def begin(self, now: int) -> bool:
+        """Begin, if all that come before are through."""
+        if self.has_begun or not all(each.is_over for each in self.begins_after):
+            return False
+        self.has_begun = True
+        is_scaled = self.workload.before is not None and self.workload.before != self.workload.after
+        if is_scaled and self.workload.method is Method.ROLLING and not self.has_left:
+            self._scale(now)
+        return True
+
+    def _scale(self, now: int) -> None:
+        """As the controller's `scale`: one template alone gets the new number, two share it and the surge by size."""
+        before, after = self.workload.before or 0, self.workload.after
+        old, new = self._of(is_wanted=False), self._of(is_wanted=True)
+        if not new:
+            self._make(max(0, after - max(before, len(old))), is_wanted=False)
+            self._dismiss(old, max(0, min(before, len(old)) - after), now)
+            return
+        surge, pods = self.part.max_surge or 0, len(old) + len(new)
+        more, rest = after + surge - pods, after + surge - pods
+        sizes = {False: len(old), True: len(new)}
+        order = sorted(sizes, key=lambda is_wanted: (-sizes[is_wanted], is_wanted is (more < 0)))
+        for is_wanted in order:
+            share = round(sizes[is_wanted] * (after + surge) / max(pods, before + surge)) - sizes[is_wanted]
+            part = min(share, rest) if more > 0 else max(share, rest)
+            sizes[is_wanted] += part
+            rest -= part
+        sizes[order[0]] += rest
+        for is_wanted, pods_of in ((False, old), (True, new)):
+            self._make(sizes[is_wanted] - len(pods_of), is_wanted=is_wanted)
+            self._dismiss(pods_of, max(0, len(pods_of) - sizes[is_wanted]), now)
+
+    def _of(self, *, is_wanted: bool) -> list[_Pod]:
+        return [pod for pod in self.pods if pod.is_wanted is is_wanted and pod.state is not _State.DRAINING]
+
+    def pass_on(self, now: int) -> None:
+        """Let what is due happen."""
+        for pod in self.pods:
+            if pod.due == now:
+                pod.due = None
+                pod.state = _State.READY if pod.state is _State.STARTING else _State.GONE
+                pod.holds = pod.state is _State.READY
+        self.pods = [pod for pod in self.pods if pod.state is not _State.GONE]
+
+    def move(self, now: int) -> bool:
+        """One look of the controller and the scheduler; whether anything came of it."""
+        if not self.has_begun or self.workload.happens is Happening.STAYS:
+            return False
+        return self._place(now) or self._control(now)
+
+    def _place(self, now: int) -> bool:
+        waiting = [pod for pod in self.pods if pod.state is _State.WAITING]
+        free = self.limit - sum(pod.holds for pod in self.pods)
+        for pod in waiting[: max(0, free)]:
+            pod.state, pod.holds, pod.due = _State.STARTING, True, now + self.start_seconds
+        return bool(waiting) and free > 0
+
+    def _control(self, now: int) -> bool:
+        old, new = self._of(is_wanted=False), self._of(is_wanted=True)
+        wanted = self.workload.after
+        if len(new) > wanted:
+            return self._dismiss(new, len(new) - wanted, now)
+        if self.workload.method is Method.ROLLING and (old or len(new) < wanted):
+            return self._roll(old, new, now)
+        if old:
+            return self._dismiss(old, len(old), now)
+        is_clear = self.has_left and all(each.has_left for each in self.comes_after)
+        return is_clear and self._make(wanted - len(new), is_wanted=True)
+
+    def _roll(self, old: list[_Pod], new: list[_Pod], now: int) -> bool:
+        """As `rolloutRolling`: grow the new, else clean up what is not Ready of the old, else shrink the old."""
+        wanted, surge, unavailable = self.workload.after, self.part.max_surge or 0, self.part.max_unavailable or 0
+        more = min(wanted + surge - len(old) - len(new), wanted - len(new))
+        if more > 0:
+            return self._make(more, is_wanted=True)
+        least = wanted - unavailable
+        new_ready = sum(pod.state is _State.READY for pod in new)
+        old_ready = sum(pod.state is _State.READY for pod in old)
+        fewer = len(old) + len(new) - least - (len(new) - new_ready)
+        if fewer <= 0 or not old:
+            return False
+        if old_ready < len(old):
+            return self._dismiss(old, min(fewer, len(old) - old_ready), now)
+        return self._dismiss(old, max(0, min(old_ready + new_ready - least, len(old))), now)
+
+    def _make(self, count: int, *, is_wanted: bool) -> bool:
+        self.pods += [_Pod(is_wanted=is_wanted, state=_State.WAITING, holds=False) for _ in range(count)]
+        return count > 0
+
+    def _dismiss(self, of: Iterable[_Pod], count: int, now: int) -> bool:
+        """Those without devices first, then those that are not Ready, as the ReplicaSet controller chooses."""
+        for pod in sorted(of, key=lambda pod: (pod.holds, pod.state is _State.READY))[:count]:
+            pod.state = _State.DRAINING if pod.holds else _State.GONE
+            pod.due = now + self.workload.drain_seconds if pod.holds else None
+        self.pods = [pod for pod in self.pods if pod.state is not _State.GONE]
+        return count > 0
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def _is_all_down(impact: Impact) -> bool:
+    return any(part.method is Method.ALL_DOWN for part in impact.parts)
+
+
+def _start_seconds(impact: Impact, part: PartImpact, reading: Reading) -> int | None:
+    """How long a new Pod of the part takes; None where that is not known."""
+    if reading is Reading.LONGEST:
+        return part.start_seconds
+    if part.about_start_seconds is not None or not part.new:
+        return part.about_start_seconds or 0
+    if part.part != PICKER and _is_all_down(impact) and impact.outage is not None and impact.outage.start == "warm":
+        # A role that is new under another topology starts as those did that it takes the place of.
+        seen = [each.about_start_seconds for each in impact.parts if each.part != PICKER]
+        return max((each for each in seen if each is not None), default=None)
+    return None
+
+
+def _order(courses: list[_Course], *, is_all_down: bool) -> None:
+    """Who waits for whom, as the components declare it."""
+    pickers = [each for each in courses if each.part.part == PICKER]
+    roles = [each for each in courses if each.part.part != PICKER]
+    gone = [] if is_all_down else [each for each in roles if each.workload.happens is Happening.DELETED]
+    first = [each for each in gone if each.workload.entry is None]
+    last = [each for each in gone if each.workload.entry is not None]
+    middle = [each for each in roles if each not in gone]
+    by_name = {each.workload.name: each for each in courses}
+    for each in roles:
+        each.begins_after += pickers
+    for each in middle:
+        each.begins_after += first
+        each.begins_after += [by_name[name] for name in each.workload.waits_for if name in by_name]
+        if is_all_down:
+            each.comes_after += [other for other in roles if other is not each]
+    for each in last:
+        each.begins_after += middle
+
+
+def _follow(parts: list[PartImpact], courses: list[_Course]) -> Iterator[PartTimeline]:
+    """Let it all happen, then tell it part by part."""
+    seen: list[tuple[int, dict[str, Counts]]] = []
+    now = 0
+    while True:
+        seen.append((now, _look(parts, courses)))
+        _settle(courses, now)
+        seen.append((now, _look(parts, courses)))
+        due = [each.due for each in courses if each.due is not None]
+        if not due:
+            break
+        now = min(due)
+        for each in courses:
+            each.pass_on(now)
+    for part in parts:
+        mine = [each for each in courses if each.part is part]
+        yield _told(part, [(at, of[part.part]) for at, of in seen], is_stuck=not all(each.is_over for each in mine))
+
+
+def _settle(courses: list[_Course], now: int) -> None:
+    """Until nobody has anything left to do at this moment."""
+    while any([each.begin(now) for each in courses] + [each.move(now) for each in courses]):
+        pass
+
+
+def _look(parts: list[PartImpact], courses: list[_Course]) -> dict[str, Counts]:
+    return {part.part: sum((each.counts() for each in courses if each.part is part), start=Counts()) for part in parts}
+
+
+def _told(part: PartImpact, seen: list[tuple[int, Counts]], *, is_stuck: bool) -> PartTimeline:
+    """Spans of some length, merged where nothing of this part changes."""
+    spans: list[Span] = []
+    for (begin, counts), (end, _) in pairwise(seen):
+        if begin == end:
+            continue
+        if spans and spans[-1].counts == counts:
+            spans[-1] = Span(begin=spans[-1].begin, end=end, counts=counts)
+        else:
+            spans.append(Span(begin=begin, end=end, counts=counts))
+    last = seen[-1][1]
+    if spans and spans[-1].counts == last:
+        # Nothing of this part changes while others go on.
+        spans.pop()
+    serves_now = seen[0][1].serve > 0 and part.after > 0
+    return PartTimeline(
+        part=part.part,
+        now=seen[0][1],
+        spans=tuple(spans),
+        last=last,
+        gaps=tuple(_gaps(spans)) if serves_now else (),
+        is_stuck=is_stuck,
+    )
+
+
+def _gaps(spans: Iterable[Span]) -> Iterator[tuple[int, int]]:
+    begin: int | None = None
+    end = 0
+    for span in spans:
+        if span.counts.serve == 0:
+            begin, end = span.begin if begin is None else begin, span.end
+        elif begin is not None:
+            yield begin, end
+            begin = None
+    if begin is not None:
+        yield begin, end
