@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.synced
 
 .DEFAULT_GOAL := help
-.PHONY: help up preview down status toolchain check test soak test-all bench golden lock
+.PHONY: help up preview down status toolchain check test soak test-all bench golden screenshots lock
 
 # A virtual environment survives neither a move of the checkout nor the loss of its Python; then it is made anew.
 IS_OURS = test -x $(BIN)/python && grep -qsF "$(CURDIR)/$(VENV)" $(BIN)/activate
@@ -13,7 +13,7 @@ $(shell { $(IS_OURS); } || rm -f $(STAMP))
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) \
-		| while IFS='|' read -r name what; do printf '  make %-10s %s\n' "$$name" "$$what"; done
+		| while IFS='|' read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
 
 $(STAMP): requirements/dev.txt requirements/engine.txt requirements/uv.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
@@ -60,10 +60,14 @@ soak: $(STAMP) ## the campaign: many more changes and interruptions of the kinds
 
 test-all: test soak ## `make test`, then `make soak`
 
-bench: $(STAMP) ## measure a mode switch against the longest drain, and guards of devices in large clusters
+bench: $(STAMP) ## measure a mode switch against the longest drain, and guards in large clusters
 	$(BIN)/python -m local.toolchain build
 	$(BIN)/python -m benchmarks.mode_switch
 	$(BIN)/python -m benchmarks.spares
+	$(BIN)/python -m benchmarks.guards
+
+screenshots: $(STAMP) ## make the images of docs/images anew; the pages need a Chromium on PATH
+	@$(BIN)/python -m docs.images.screenshots
 
 golden: $(STAMP) ## rewrite the golden files, the schema and the config reference; review the diff
 	$(BIN)/pytest -q tests/golden --rewrite

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulumi
@@ -14,25 +15,28 @@ from cluster.facts import read_facts
 from cluster.surroundings import read_surroundings
 from cluster.trial import try_workloads
 from cluster.wait import WaitError, Waits, until_change_has_ended
+from components.handover import hand_over
 from components.serving_stack import ServingStack, ServingStackArgs
 from components.state import read_state
 from components.waits import end_quietly_when_interrupted
 from stack.config.encrypted import refuse_encrypted
 from stack.errors import ConfigError
-from stack.facts import NOT_TRIED
+from stack.facts import NOT_TRIED, FactsError
 from stack.guards import GuardsError
 from stack.guards.wanted import wanted
 from stack.plan import plan_stack
+from stack.report import make_report
 from stack.rules import accept
 from stack.trial import weigh_trial
-from stack.weigh import weigh_change
+from stack.weigh import foresee_starts, weigh_change
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from stack.config.root import StackConfig
-    from stack.facts import TrialFacts
+    from stack.facts import Surroundings, TrialFacts
     from stack.planned import ProviderPlan, StackPlan
+    from stack.report import Report
 
 
 def read_blocks() -> dict[str, Any]:
@@ -87,18 +91,42 @@ def in_one_line() -> Generator[None]:
         raise pulumi.RunError(str(error)) from None
 
 
-def weigh(config: StackConfig, plan: StackPlan, trial: TrialFacts) -> None:
-    """Say what the change does and what is in its way, and end where it must not be made."""
-    surroundings = read_surroundings(config.context, wanted(config, plan))
+@contextmanager
+def refusals_handed_over(report: Callable[..., Report]) -> Generator[None]:
+    """What is live may stand in the way before the change can be weighed."""
+    try:
+        yield
+    except FactsError as error:
+        hand_over(report(refusals=error.problems))
+        raise
+
+
+def weigh(
+    config: StackConfig, plan: StackPlan, near: Surroundings, trial: TrialFacts, report: Callable[..., Report]
+) -> StackPlan:
+    """Say what the change does and what is in its way, end where it must not be made, and settle what was left open."""
+    starting = foresee_starts(config, plan, near, trial)
+    surroundings = read_surroundings(config.context, wanted(config, plan, near, starting), near)
     for unknown in surroundings.unknown:
         pulumi.log.warn(f"not known: {unknown}")
     weighed = weigh_change(config, plan, surroundings, trial)
+    # A change of the topology is not made without a trial; see `StackPlan.refusal`.
+    untried = (plan.untried,) if plan.untried is not None and plan.modelserver.topology.changes else ()
+    hand_over(
+        report(
+            impact=weighed.impact,
+            refusals=(*untried, *weighed.refusals),
+            warnings=(*plan.warnings, *weighed.warnings),
+            more_unknown=surroundings.unknown,
+        )
+    )
     if weighed.table:
         pulumi.log.info(weighed.table)
     for warning in weighed.warnings:
         pulumi.log.warn(str(warning))
     if weighed.refusals:
         raise GuardsError(weighed.refusals)
+    return weighed.plan
 
 
 def main() -> None:
@@ -111,12 +139,21 @@ def main() -> None:
     config = accepted.config
     facts = read_facts(config.context, namespace=config.namespace, release=config.release)
     state = read_state()
-    for unknown in facts.unknown:
-        pulumi.log.warn(f"not known: {unknown}")
-    if state.unknown is not None:
-        pulumi.log.warn(f"not known: the engine's state: {state.unknown}")
+    unknown = [*facts.unknown, *(() if state.unknown is None else (f"the engine's state: {state.unknown}",))]
+    if not facts.answered:
+        unknown.append("what this change does to running Pods, and what stands in its way: the cluster was not read")
+    for each in unknown:
+        pulumi.log.warn(f"not known: {each}")
+    report = partial(
+        make_report,
+        stack=pulumi.get_stack(),
+        release=config.release,
+        namespace=config.namespace,
+        context=config.context,
+        unknown=unknown,
+    )
     trial = NOT_TRIED
-    with in_one_line():
+    with in_one_line(), refusals_handed_over(report):
         plan = plan_stack(accepted, facts, state)
         topology = plan.modelserver.topology
         if facts.anchor_is_known:  # else nobody answers
@@ -125,6 +162,8 @@ def main() -> None:
             others = [planned for planned in plan.router if planned.kind == "Deployment"]
             trial = try_workloads(config.context, workloads, owner=owner, others=others)
             plan = weigh_trial(plan, trial)
+    if not facts.answered or plan.refusal is not None:  # else, or if it goes on all the same, it is weighed below
+        hand_over(report(warnings=plan.warnings, more_unknown=() if plan.refusal is None else (plan.refusal,)))
     if plan.refusal is not None and not pulumi.runtime.is_dry_run():
         if topology.leaving:
             # The engine looked at the cluster before this, so going on afterwards would take what goes for what runs.
@@ -138,7 +177,7 @@ def main() -> None:
         raise pulumi.RunError(plan.refusal)
     if facts.answered and not topology.leaving:  # what goes has not given back yet what this change may count on
         with in_one_line():
-            weigh(config, plan, trial)
+            plan = weigh(config, plan, facts.near, trial, report)
     for warning in plan.warnings:
         pulumi.log.warn(warning)
     pulumi.log.info(f"node budget: {plan.budget}")

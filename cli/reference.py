@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import groupby
+from typing import Any
+
+from pydantic.alias_generators import to_camel
 
 from stack.config.reference import Row, reference_rows
 from stack.config.schema import stack_file_schema
+from stack.report import json_schema
 
 HEAD = """\
 # Configuration reference
@@ -29,8 +34,34 @@ def reference_markdown() -> str:
 
 
 def schema_json() -> str:
-    """The JSON Schema as text."""
-    return json.dumps(stack_file_schema(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    """The JSON Schema of a stack file as text."""
+    return _text(stack_file_schema())
+
+
+def report_schema_json() -> str:
+    """The JSON Schema of what `serving-stack impact --format json` prints, as text."""
+    schema: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", **json_schema()}
+    for described in (schema, *schema["$defs"].values()):
+        described.pop("additionalProperties", None)  # a later version may have more
+        _describe_fields(described)
+    return _text(schema)
+
+
+def _describe_fields(described: dict[str, Any]) -> None:
+    """Move what a docstring says of each field to the field."""
+    text, _, below = described.get("description", "").partition("\n\nAttributes:\n")
+    if not below:
+        return
+    described["description"] = " ".join(text.split())
+    for entry in re.split(r"\n(?= {4}\w)|(?<=\.) (?=\w+(?:, \w+)*: )", below):
+        names, _, meaning = entry.strip().partition(": ")
+        for name in names.split(", "):
+            words = " ".join(meaning.split()).replace("None", "null").replace("False", "false")
+            described["properties"][to_camel(name)]["description"] = words
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _section(block: str, rows: list[Row]) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stack.errors import in_order
 from stack.guards import check_guards, sort_findings
 from stack.guards.devices import guard_devices
+from stack.guards.quota import guard_quota
 from stack.impact import Happening, foresee, render_table
+from stack.strategy import choose_strategies, tell_choices, warn_of_outages
 
 if TYPE_CHECKING:
     from stack.config.root import StackConfig
@@ -22,10 +25,12 @@ class Weighed:
     """What is to be said of a change.
 
     Attributes:
+        plan: what is to be made, with the strategies that were chosen for it.
         refusals: why it must not be made.
         warnings: what to know all the same.
     """
 
+    plan: StackPlan
     impact: Impact
     refusals: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
@@ -37,7 +42,7 @@ class Weighed:
 
 
 def weigh_change(config: StackConfig, plan: StackPlan, surroundings: Surroundings, trial: TrialFacts) -> Weighed:
-    """Foresee a change and let every guard look at it.
+    """Choose what is left open until now, foresee the change, and let every guard look at it.
 
     Args:
         config: the configuration.
@@ -45,11 +50,43 @@ def weigh_change(config: StackConfig, plan: StackPlan, surroundings: Surrounding
         surroundings: what is around the stack.
         trial: the planned Deployments as they would be stored.
     """
-    impact, found = guard_devices(config, plan, foresee(config, plan, surroundings, trial), surroundings, trial)
-    is_known = all(part.happens is not Happening.UNKNOWN for part in impact.parts)
+    chosen = choose_strategies(config, plan, surroundings, trial)
+    plan, trial = chosen.plan, chosen.trial
+    impact, found = guard_devices(
+        config, plan, foresee(config, plan, surroundings, trial), surroundings, trial, supply=chosen.supply
+    )
     refusals, warnings = sort_findings(
         config.guards,
-        (*check_guards(config, plan, surroundings), *found),
-        starting=impact.starting if is_known else None,
+        (
+            *check_guards(config, plan, surroundings),
+            *guard_quota(config, plan, impact, surroundings, trial),
+            *found,
+            *chosen.findings,
+        ),
+        starting=_starting(impact),
     )
-    return Weighed(impact=impact, refusals=refusals, warnings=warnings)
+    return Weighed(
+        plan=plan,
+        impact=tell_choices(impact, plan),
+        refusals=refusals,
+        warnings=in_order((*warnings, *warn_of_outages(config, plan, impact, surroundings))),
+    )
+
+
+def foresee_starts(
+    config: StackConfig, plan: StackPlan, near: Surroundings, trial: TrialFacts
+) -> frozenset[str] | None:
+    """Names of the Deployments that start Pods in this change; None when that is not known.
+
+    Args:
+        config: the configuration.
+        plan: its plan.
+        near: what was read of the release, which is enough for that.
+        trial: the planned Deployments as they would be stored.
+    """
+    return _starting(foresee(config, plan, near, trial))
+
+
+def _starting(impact: Impact) -> frozenset[str] | None:
+    is_known = all(part.happens is not Happening.UNKNOWN for part in impact.parts)
+    return impact.starting if is_known else None

@@ -24,15 +24,18 @@ from stack.facts import (
     TrialFacts,
     WorkloadFacts,
 )
+from stack.report import REPORT_FILE, Verdict, from_text
 from tests.builders import EMPTY_CLUSTER, SMALLEST, merged, plan
 from tests.components.programs import main_program
 from tests.components.recorder import UID, Recorder, holding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
+    from pathlib import Path
 
     from stack.facts import Wanted
     from stack.planned import ObjectPlan
+    from stack.report import Report
     from tests.components.recorder import Stage
 
 SDK_VERSION = version("pulumi-kubernetes")
@@ -142,7 +145,7 @@ def run(
             )
             return trial
 
-        def read_surroundings(context: str, wanted: Wanted) -> Surroundings:
+        def read_surroundings(context: str, wanted: Wanted, _near: Surroundings) -> Surroundings:
             looked.append((context, wanted))
             return around
 
@@ -242,8 +245,11 @@ def test_warnings_and_what_is_not_known_are_told_once(
     run: Callable[..., Recorder], logged: dict[str, list[str]]
 ) -> None:
     run(facts=ClusterFacts(unknown=("claims: 403 Forbidden",)), router={"epp": {"replicas": 2}})
-    assert logged["warn"][0] == "not known: claims: 403 Forbidden"
-    assert [line.split()[0] for line in logged["warn"][1:]] == ["router.epp.replicas", "storage:"]
+    assert logged["warn"][:2] == [
+        "not known: claims: 403 Forbidden",
+        "not known: what this change does to running Pods, and what stands in its way: the cluster was not read",
+    ]
+    assert [line.split()[0] for line in logged["warn"][2:]] == ["router.epp.replicas", "storage:"]
 
 
 def test_scalar_blocks_arrive_as_text(run: Callable[..., Recorder]) -> None:
@@ -763,3 +769,114 @@ def test_a_reassigned_node_raises_the_generation_the_cluster_knows(run: Callable
     seen = run(facts=facts, modelserver=placed("a", "c"))
     assert seen.exports["topology"]["generation"] == 2
     assert seen.named("rel-topology").inputs["data"] != {"key": first.modelserver.topology.key}
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+NOTHING_RUNS = Surroundings(deployments=[], replica_sets=[], release_pods=[])
+
+
+@pytest.fixture
+def handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Report | None]:
+    """What the program hands over to whoever asks for its report."""
+    file = tmp_path / "report.json"
+    monkeypatch.setenv(REPORT_FILE, str(file))
+    return lambda: from_text(file.read_bytes()) if file.exists() else None
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+def test_what_the_change_does_is_handed_over(
+    run: Callable[..., Recorder], handed_over: Callable[[], Report | None], preview: bool
+) -> None:
+    around = dataclasses.replace(NOTHING_RUNS, unknown=("Nodes: 403 Forbidden",))
+    run(around=around, trial=TrialFacts(live={"rel-epp": None}), router={"epp": {"replicas": 2}}, preview=preview)
+    report = handed_over()
+    assert report is not None
+    assert (report.release, report.namespace, report.context) == ("rel", "ns", "test")
+    assert report.verdict is Verdict.NOTHING_RESTARTS
+    assert report.impact is not None
+    assert [part.part for part in report.impact.parts] == ["prefill", "decode", "epp"]
+    assert report.unknown == ("Nodes: 403 Forbidden",)
+    assert any(letter.text.startswith("router.epp.replicas = 2: ") for letter in report.warnings)
+    assert report.engine is None, "the program does not know what the engine makes of it"
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "update"])
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param(
+            {"around": NO_CLASS, "storage": IN_CLASS},
+            ("storage.compileCache.storageClass", "prerequisites"),
+            id="a guard",
+        ),
+        pytest.param({"trial": REFUSED}, ("Deployment rel-decode", None), id="the dry run"),
+        pytest.param(
+            {"facts": running({}), "state": EMPTIED, "modelserver": AGGREGATED}, ("rel-topology", None), id="the plan"
+        ),
+    ],
+)
+def test_a_refusal_is_handed_over_before_the_run_ends(
+    run: Callable[..., Recorder],
+    handed_over: Callable[[], Report | None],
+    preview: bool,
+    given: dict[str, Any],
+    want: tuple[str, str | None],
+) -> None:
+    with pytest.raises(pulumi.RunError) as caught:
+        run(preview=preview, **given)
+    report = handed_over()
+    assert report is not None
+    assert report.verdict is Verdict.REFUSED
+    assert want in [(letter.key, letter.guard) for letter in report.refusals]
+    assert all(letter.text in str(caught.value) for letter in report.refusals)
+
+
+def test_a_change_of_the_topology_that_cannot_be_tried_is_refused_for_whoever_asks_a_preview(
+    run: Callable[..., Recorder], handed_over: Callable[[], Report | None]
+) -> None:
+    run(preview=True, facts=running(AGGREGATED), trial=UNTRIED, around=NOTHING_RUNS)
+    report = handed_over()
+    assert report is not None
+    assert report.verdict is Verdict.REFUSED
+    assert [letter.text for letter in report.refusals] == [UNTRIED_IS_SAID]
+    assert UNTRIED_IS_SAID not in [letter.text for letter in report.warnings], "it is said once"
+
+
+@pytest.mark.parametrize(
+    ("facts", "modelserver", "want"),
+    [
+        pytest.param(
+            NOTHING_READ,
+            {},
+            "what this change does to running Pods, and what stands in its way: the cluster was not read",
+            id="nothing could be read",
+        ),
+        pytest.param(UNDER_WAY, {}, UNDER_WAY_IS_SAID, id="an earlier change is under way"),
+        pytest.param(NOTHING_READ, PLACED, HARDLY_READ_IS_SAID, id="the topology is not known"),
+    ],
+)
+def test_what_is_not_known_is_handed_over_and_taken_for_nothing_else(
+    run: Callable[..., Recorder],
+    handed_over: Callable[[], Report | None],
+    facts: ClusterFacts,
+    modelserver: dict[str, Any],
+    want: str,
+) -> None:
+    run(preview=True, facts=facts, modelserver=modelserver)
+    report = handed_over()
+    assert report is not None
+    assert report.verdict is Verdict.NOT_KNOWN
+    assert want in report.unknown
+    assert report.impact is None
+    with contextlib.suppress(pulumi.RunError):
+        run(facts=facts, modelserver=modelserver)
+    assert handed_over() == report, "an update says the same"
+
+
+def test_a_configuration_with_problems_has_no_report(
+    run: Callable[..., Recorder], handed_over: Callable[[], Report | None]
+) -> None:
+    with pytest.raises(pulumi.RunError):
+        run(gateway={"port": 0})
+    assert handed_over() is None

@@ -1,4 +1,4 @@
-"""The configuration reference and the JSON Schema are what the models say."""
+"""The configuration reference and the JSON Schemas are what the models say."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.reference import reference_markdown, schema_json
+from cli.reference import reference_markdown, report_schema_json, schema_json
 from tests.builders import ROOT
 
 if TYPE_CHECKING:
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize(("file", "made"), [("config.md", reference_markdown), ("stack-file.schema.json", schema_json)])
+@pytest.mark.parametrize(
+    ("file", "made"),
+    [
+        ("config.md", reference_markdown),
+        ("stack-file.schema.json", schema_json),
+        ("impact.schema.json", report_schema_json),
+    ],
+)
 def test_the_document_is_current(file: str, made: Callable[[], str], agree: Callable[[Path, str], None]) -> None:
     agree(ROOT / "docs" / file, made())

@@ -71,7 +71,7 @@ def run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Generator[Any]:
         assert owner is None, "there is no anchor yet"
         return TrialFacts()
 
-    def read_surroundings(_context: str, _wanted: object) -> Surroundings:
+    def read_surroundings(_context: str, _wanted: object, _near: object) -> Surroundings:
         return NOTHING_AROUND
 
     def run(path: Path) -> Recorder:

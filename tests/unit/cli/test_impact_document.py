@@ -1,0 +1,142 @@
+"""docs/impact.md and the workflow beside it speak of what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from cli.impact import Format
+from cli.main import app
+from stack.report import EXIT_CODES
+from tests.builders import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCUMENT = (ROOT / "docs" / "impact.md").read_text()
+WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "examples" / "github-actions-impact.yml").read_text())
+STEPS: list[dict[str, Any]] = WORKFLOW["jobs"]["impact"]["steps"]
+SCHEMA: dict[str, Any] = json.loads((ROOT / "docs" / "impact.schema.json").read_text())
+
+
+def script(name: str) -> str:
+    """What a step of the workflow runs."""
+    [found] = [step["run"] for step in STEPS if step.get("name") == name]
+    return found
+
+
+def test_every_exit_status_and_format_is_explained() -> None:
+    for verdict, code in EXIT_CODES.items():
+        assert f"| {code} | `{verdict}` |" in DOCUMENT
+    for form in Format:
+        assert f"| `{form}` |" in DOCUMENT
+
+
+def test_every_option_is_explained() -> None:
+    told = re.sub(r"\x1b\[[0-9;]*m", "", CliRunner().invoke(app, ["impact", "--help"], env={"COLUMNS": "200"}).output)
+    options = set(re.findall(r"--[a-z-]+", told)) - {"--help"}
+    assert len(options) >= 7
+    assert {option for option in options if f"`{option}" not in DOCUMENT} == set()
+
+
+def test_every_top_level_field_and_every_word_of_the_report_is_explained() -> None:
+    for field in SCHEMA["properties"]:
+        assert f"`{field}" in DOCUMENT, field
+    for name in ("Happening", "Method", "Start"):
+        for word in SCHEMA["$defs"][name]["enum"]:
+            assert f"`{word}`" in DOCUMENT, word
+
+
+# --- the workflow -----------------------------------------------------------------------------------------------------
+
+
+def test_the_workflow_calls_the_command_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "impact.json").touch()
+    command: Any = get_command(app)
+    lines = re.findall(r"-m cli impact ([^|\n]*)", script("Preview"))
+    taken = [command.commands["impact"].make_context("impact", shlex.split(line)).params for line in lines]
+    assert [(each["form"], str(each["output"])) for each in taken] == [
+        ("json", "impact.json"),
+        ("markdown", "impact.md"),
+        ("html", "impact.html"),
+    ]
+    assert [each["stack"] for each in taken] == ["$STACK", None, None]
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> dict[str, str]:
+    """The variables of a runner, with a `gh` that knows one comment, if any, and keeps what it is asked."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    gh = programs / "gh"
+    gh.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/asked\ncase "$*" in *--paginate*) cat {tmp_path}/known;; esac\n'
+    )
+    gh.chmod(0o755)
+    (tmp_path / "known").touch()
+    (tmp_path / "impact.md").write_text("**restarts**\n")
+    return {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "STACK": "prod",
+        "COMMENTS": "repos/o/r/issues/7/comments",
+        "COMMENT": "repos/o/r/issues/comments",
+        "FAIL_ON": str(WORKFLOW["jobs"]["impact"]["env"]["FAIL_ON"]),
+    }
+
+
+def bash(text: str, folder: Path, variables: dict[str, str]) -> int:
+    """As GitHub runs a step."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text], cwd=folder, env=variables, check=False
+    ).returncode
+
+
+def test_the_comment_is_made_once_and_then_kept_up_to_date(tmp_path: Path, runner: dict[str, str]) -> None:
+    assert bash(script("Comment"), tmp_path, runner) == 0
+    assert (tmp_path / "comment.md").read_text() == "<!-- serving-stack impact prod -->\n**restarts**\n"
+    (tmp_path / "known").write_text("4711\n4712\n")
+    assert bash(script("Comment"), tmp_path, runner) == 0
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert [line for line in asked if "--paginate" not in line] == [
+        "api repos/o/r/issues/7/comments --field body=@comment.md --silent",
+        "api --method PATCH repos/o/r/issues/comments/4711 --field body=@comment.md --silent",
+    ]
+
+
+@pytest.mark.parametrize(("status", "want"), [(0, 0), (10, 0), (11, 0), (12, 12), (13, 13), (1, 1), (2, 2)])
+def test_the_check_fails_on_what_was_chosen(tmp_path: Path, runner: dict[str, str], status: int, want: int) -> None:
+    assert bash(script("Verdict"), tmp_path, runner | {"STATUS": str(status)}) == want
+
+
+# --- where only `pulumi install` ran ----------------------------------------------------------------------------------
+
+
+def test_the_command_needs_nothing_that_pulumi_install_leaves_out() -> None:
+    """Packages of the extras, which requirements.txt has not."""
+    given = set(re.findall(r"^([A-Za-z0-9._-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    extra = {"cryptography", "filelock", "hatchling", "editables", "hypothesis", "jsonschema", "pytest"}
+    assert extra & given == set()
+    program = f"""
+import importlib.util, sys
+real, extra = importlib.util.find_spec, {sorted(extra)}
+importlib.util.find_spec = lambda name, package=None: None if name in extra else real(name, package)
+sys.modules |= dict.fromkeys(extra)  # their import fails
+from typer.main import get_command
+from typer.testing import CliRunner
+from cli.main import app
+assert CliRunner().invoke(app, ["impact", "--help"]).exit_code == 0
+assert CliRunner().invoke(app, ["dev", "status"]).exit_code == 2
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
