@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pulumi import automation as auto
 
+from cli.agreement import compare
+from cli.engine import HALVES, UNCHANGED
 from local.api import ApiError, Object
 from local.engine import engine_environment
 from local.waiting import wait_until
+from stack.report import REPORT_FILE, EngineStep, Report, from_text
 from tests.builders import ROOT, merged, plan_file
 from tests.e2e.processes import end_processes_under
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 PROGRAM = ("__main__.py", "stack", "cluster", "components")
 PROVIDER = "4.25.0"
 STACK = "test"
+REPORT = "report.json"
 MODEL_STORE = "model-store"
 SECRETS = ("llm-d-hf-token", "registry-login", "registry-pull")
 """What examples and defaults refer to; in this cluster nobody looks inside."""
@@ -37,6 +41,8 @@ CLEAR_SECONDS = 120
 LONGEST_SECONDS = 480
 """More than any operation of the engine takes here, and less than a test may: what hangs is told with its reason."""
 LAST_EVENTS = 30
+NOWHERE = "https://127.0.0.1:1"
+"""Address of an API server that is not to be reached."""
 ENTRIES = [{"role": role, "node": node} for node in ("npu-0", "npu-1") for role in ("prefill", "decode")]
 PLACED: dict[str, Any] = {"replicas": {"prefill": 0, "decode": 0}, "nodePlacement": ENTRIES}
 """Block `modelserver` with one Pod of each role on each node of inventory `small`."""
@@ -46,9 +52,6 @@ THRIFT = {
     "GOMEMLIMIT": "2GiB",
 }
 """What spares a run of the engine CPU time; see also `thrift_in`. None of it changes what the engine does."""
-UNCHANGED = frozenset({"same", "refresh", "read"})
-HALVES = frozenset({"create-replacement", "delete-replaced"})
-"""What a replacement consists of; a delete that is no half of one is that of a resource that goes with another."""
 
 
 class EngineError(auto.CommandError):
@@ -80,12 +83,14 @@ class Preview:
             `*` stands for a hash of content and `ns` for the bench's namespace.
         counts: number of steps by operation as the engine counts; empty when nothing would change.
         said: what the program and the engine logged, line by line.
+        report: what the program says the change does; None if it ended before.
     """
 
     steps: tuple[Step, ...]
     objects: dict[str, set[str]]
     counts: dict[str, int]
     said: str
+    report: Report | None = None
 
     def keys(self, what: str) -> frozenset[str]:
         """Property paths that differ in an object, `Kind/name`."""
@@ -158,7 +163,7 @@ class Bench:
         environment = engine_environment(
             toolbox, kubeconfig=plane.kubeconfig, backend=folder / "state", virtualenv=Path(virtualenv)
         )
-        environment |= THRIFT
+        environment |= {**THRIFT, REPORT_FILE: str(folder / REPORT)}
         if thrift is not None:
             environment.pop("PYTHONDONTWRITEBYTECODE", None)
             environment |= {"PYTHONPYCACHEPREFIX": str(thrift / "bytecode"), "PYTHONPATH": str(thrift / "packages")}
@@ -270,7 +275,16 @@ class Bench:
         Raises:
             EngineError: it failed.
         """
+        self._report.unlink(missing_ok=True)
         return self._run(self.command("up", "--yes", "--skip-preview"))
+
+    def report(self) -> Report | None:
+        """What the program said of the change in the last `up` or preview; None if it ended before."""
+        return from_text(self._report.read_bytes()) if self._report.exists() else None
+
+    @property
+    def _report(self) -> Path:
+        return self.folder / REPORT
 
     def destroy(self) -> str:
         """Destroy the stack; what that printed."""
@@ -302,11 +316,21 @@ class Bench:
         Raises:
             EngineError: it failed; the text is what the program and the engine logged.
         """
+        self._report.unlink(missing_ok=True)
         done = self._call(self.command("preview", "--json", "--show-replacement-steps"), errors=subprocess.PIPE)
         if done.returncode:
             said = _diagnostics(json.loads(done.stdout)) if done.stdout else ""
             raise EngineError(auto.CommandResult(said, done.stderr, done.returncode))
-        return read_preview(done.stdout, self.namespace)
+        return agreed(replace(read_preview(done.stdout, self.namespace), report=self.report()))
+
+    def kubeconfig_to_nowhere(self, folder: Path) -> str:
+        """A kubeconfig like the bench's own, with an API server that is not to be reached."""
+        content = yaml.safe_load(self.plane.kubeconfig.read_text())
+        for cluster in content["clusters"]:
+            cluster["cluster"]["server"] = NOWHERE
+        path = folder / "kubeconfig"
+        path.write_text(yaml.safe_dump(content))
+        return str(path)
 
     def export_state(self) -> dict[str, Any]:
         """The state as the engine keeps it."""
@@ -501,6 +525,18 @@ class Bench:
                 if not any(owner.get("controller") for owner in owners):
                     found.add(f"{kind}/{item['metadata']['name']}")
         return found
+
+
+def agreed(preview: Preview) -> Preview:
+    """A preview in which the engine says of each Deployment what the program says of its Pods."""
+    if preview.report is not None and preview.report.impact is not None:
+        steps = [
+            EngineStep(operation=step.op, kind=kind, name=name, paths=tuple(sorted(step.keys)))
+            for step in preview.steps
+            for kind, _, name in [step.what.partition("/")]
+        ]
+        assert compare(preview.report.impact, steps) == ()
+    return preview
 
 
 def read_preview(printed: str, namespace: str) -> Preview:

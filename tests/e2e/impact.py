@@ -7,16 +7,19 @@ own change, so it does not matter what came before.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from stack.impact import Happening, Method
 from tests.builders import ROOT
 from tests.e2e.bench import is_ready
+from tests.e2e.prediction import as_foreseen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from stack.report import Report
     from tests.e2e.bench import Bench, Pods
 
 NONE: frozenset[str] = frozenset()
@@ -39,6 +42,15 @@ def below(key: str, value: Any) -> dict[str, Any]:
     return value
 
 
+def _keys(blocks: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Every key of nested blocks that has a value."""
+    for key, value in blocks.items():
+        if isinstance(value, dict):
+            yield from _keys(cast("dict[str, Any]", value), f"{path}{key}.")
+        else:
+            yield f"{path}{key}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """One key and what its change does. Objects are written `Kind/name`, with `*` for a hash of content.
@@ -50,6 +62,7 @@ class Cell:
         changes: names by content: a new one is made, and the old one goes at the end.
         updates: what else is updated in place.
         creates, deletes, replaces: what else is made, goes, or is replaced.
+        because: keys that it says are the reason, with `{part}` for the part that restarts; None if those that are set.
         and_back: whether the previous configuration is put back afterwards, which must bring back the same Pod
             templates and leave nothing to change.
     """
@@ -62,7 +75,14 @@ class Cell:
     creates: frozenset[str] = NONE
     deletes: frozenset[str] = NONE
     replaces: frozenset[str] = NONE
+    because: frozenset[str] | None = None
     and_back: bool = False
+
+    @property
+    def reasons(self) -> set[str]:
+        """Keys that it must name as the reason of restarts."""
+        keys = set(_keys(self.change)) if self.because is None else self.because
+        return {key.format(part=part) for key in keys for part in self.restarts}
 
     @property
     def objects(self) -> dict[str, set[str]]:
@@ -102,7 +122,8 @@ def start(bench: Bench, **blocks: Any) -> Bench:
     bench.change(**QUICK)
     bench.change(**blocks)
     bench.add_what_an_operator_has()
-    bench.up()
+    with as_foreseen(bench):
+        bench.up()
     return bench
 
 
@@ -123,20 +144,41 @@ def volumes(bench: Bench) -> dict[str, str]:
 
 
 def see(bench: Bench, cell: Cell) -> None:
-    """Apply a cell: preview shows its objects and no other, and exactly the Pods that it names are new."""
+    """Apply a cell: preview shows its objects and no other, exactly the Pods that it names are new, as was foreseen."""
     previous, were = bench.blocks, templates(bench)
     before, kept = bench.parts(), volumes(bench)
     bench.change(**cell.change)
-    assert bench.foresee().objects == cell.objects
-    bench.up()
+    foreseen = bench.foresee()
+    assert foreseen.objects == cell.objects
+    named(foreseen.report, cell)
+    with as_foreseen(bench, foreseen.report):
+        bench.up()
     changed = restarted(bench, before, cell)
     assert kept.items() <= volumes(bench).items(), "no volume is replaced"
     if cell.and_back:
         bench.write(**previous)
-        bench.up()
+        with as_foreseen(bench):
+            bench.up()
+        named(bench.report(), cell)
         restarted(bench, changed, cell)
         assert templates(bench) == were, "the Pods are what they were before"
         assert bench.preview() == {}
+
+
+def named(report: Report | None, cell: Cell) -> None:
+    """The report says that the cell's parts restart because of its keys, and all others stay."""
+    assert report is not None
+    assert report.impact is not None
+    parts = {part.part: part for part in report.impact.parts}
+    assert {name for name, part in parts.items() if part.happens is Happening.RESTARTS} == cell.restarts
+    assert {name for name, part in parts.items() if part.happens is Happening.STAYS} == parts.keys() - cell.restarts
+    assert {key.key for part in parts.values() for key in part.keys} == cell.reasons
+    for name in cell.restarts:
+        assert parts[name].keys
+        assert parts[name].reason is None
+        assert parts[name].is_restart_certain
+        is_replaced = deployment(name) in cell.replaces
+        assert parts[name].method is (Method.REPLACE if is_replaced else Method.ROLLING)
 
 
 def restarted(bench: Bench, before: Pods, cell: Cell) -> Pods:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local.waiting import wait_until
+from stack.impact import Happening
 from tests.builders import ROOT, merged
 from tests.e2e.bench import is_ready, without_traceback
+from tests.e2e.prediction import as_foreseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +49,14 @@ def uids(bench: Bench) -> set[str]:
     pods = [pod for pod in bench.pods("") if "deletionTimestamp" not in pod["metadata"]]
     assert all(is_ready(pod) for pod in pods)
     return {pod["metadata"]["uid"] for pod in pods}
+
+
+def happenings(bench: Bench) -> set[Happening]:
+    """What the last run said that happens."""
+    report = bench.report()
+    assert report is not None
+    assert report.impact is not None
+    return {part.happens for part in report.impact.parts}
 
 
 FAILURES: list[tuple[str, dict[str, Any], str, str]] = [
@@ -112,7 +122,8 @@ def test_a_pod_that_cannot_start_ends_the_update_soon_and_the_previous_configura
     before = uids(bench)
     for what, change, want_who, want_why in FAILURES:
         bench.write(**merged(good, change))
-        said = bench.refuse()
+        with as_foreseen(bench, fails=True):
+            said = bench.refuse()
         assert without_traceback(said), what
         [letter] = set(re.findall(r"error: (.*did not roll out.*)", said))
         assert f"{want_who} did not roll out: Pod rel-" in letter, what
@@ -125,7 +136,9 @@ def test_a_pod_that_cannot_start_ends_the_update_soon_and_the_previous_configura
         assert len(survivors) >= 3, "the old Pods of the role that is stuck, and the EPP, if not more"
 
         bench.write(**good)
-        bench.up()
+        with as_foreseen(bench):
+            bench.up()
+        assert Happening.GOES_BACK in happenings(bench)
         assert survivors <= uids(bench), f"{what}: no Pod that was never replaced is restarted"
         before = uids(bench)
         assert len(before) == 4
@@ -135,8 +148,11 @@ def test_a_pod_that_cannot_start_ends_the_update_soon_and_the_previous_configura
     assert "Deployment rel-decode did not roll out: " in said
     assert "has timed out progressing" in said, "it took longer than start-up budget and grace period"
     assert without_traceback(said)
+    bench.preview()
+    assert Happening.CONTINUES in happenings(bench)
     bench.write(**good)
-    bench.up()
+    with as_foreseen(bench):
+        bench.up()
     assert uids(bench) == before
     assert bench.preview() == {}
 
@@ -185,7 +201,8 @@ def test_a_pod_that_waits_for_devices_of_one_that_leaves_is_not_given_up(bench_o
     first = uids(bench)
 
     bench.change(modelserver={"extraServeEnv": {"decode": {"ANY": "thing"}}})
-    printed = bench.up()
+    with as_foreseen(bench):
+        printed = bench.up()
     assert re.search(r"rel-decode-\S+: unschedulable: .*waits for devices of rel-decode-\S+, which is leaving", printed)
     second = uids(bench)
     assert len(first & second) == 3, "prefill and EPP are as they were"
@@ -193,7 +210,8 @@ def test_a_pod_that_waits_for_devices_of_one_that_leaves_is_not_given_up(bench_o
 
     theirs.plane.api.delete(f"/api/v1/namespaces/{theirs.namespace}/pods/{held['metadata']['name']}")
     bench.change(modelserver={"replicas": {"decode": 2}})
-    printed = bench.up()
+    with as_foreseen(bench):
+        printed = bench.up()
     assert f"waits for devices of {theirs.namespace}/stranger, which is leaving" in printed
     assert second < uids(bench)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.bench import without_traceback
 from tests.e2e.impact import DECODE, NONE, PREFILL, SERVERS, Cell, cell, cells, see, serve_configs, start, templates
+from tests.e2e.prediction import as_foreseen
 from tests.e2e.record import record
 
 if TYPE_CHECKING:
@@ -54,10 +55,22 @@ def live(module_bench_of: Callable[[str], Bench]) -> Bench:
     cell("devices.claimTemplateName", "two", SERVERS, and_back=True),
     cell("devices.rdma.discoveryTimeoutSeconds", 200, SERVERS),
     cell("devices.rdma.sideChannel.host", "10.32.0.1", SERVERS),
-    cell("devices.rdma.mode", "devicePlugin", SERVERS),
+    cell(
+        "devices.rdma.mode",
+        "devicePlugin",
+        SERVERS,
+        because=frozenset(f"devices.rdma.{of}" for of in ("mode", "count", "resourceName")),
+    ),
     cell("devices.rdma.count, by device plugin", 2, SERVERS),
     cell("devices.rdma.resourceName", "rdma/nic-b", SERVERS),
-    cell("devices.npu.mode", "devicePlugin", SERVERS),
+    cell(
+        "devices.npu.mode",
+        "devicePlugin",
+        SERVERS,
+        because=frozenset(
+            {"devices.claimTemplateName"} | {f"devices.npu.{of}" for of in ("mode", "count", "resourceName")}
+        ),
+    ),
     Cell(
         key="devices.npu.count, by device plugin",
         # Not alone: the engines must use what they are given.
@@ -67,9 +80,17 @@ def live(module_bench_of: Callable[[str], Bench]) -> Bench:
         },
         restarts=SERVERS,
         changes=serve_configs("prefill", "decode"),
+        because=frozenset({"devices.npu.count", "modelserver.serveArgs.{part}.tensor-parallel-size"}),
     ),
     cell("devices.npu.resourceName", "rebellions.ai/npu-b", SERVERS),
-    cell("devices.rdma.enabled", value=False, restarts=SERVERS),
+    cell(
+        "devices.rdma.enabled",
+        value=False,
+        restarts=SERVERS,
+        because=frozenset(
+            f"devices.rdma.{of}" for of in ("enabled", "mode", "count", "resourceName", "discoveryTimeoutSeconds")
+        ),
+    ),
 )
 def test_all_model_servers_restart(live: Bench, each: Cell) -> None:
     assert each.restarts == SERVERS
@@ -96,7 +117,8 @@ def claimed(live: Bench) -> None:
         },
     )
     if live.blocks != before:
-        live.up()
+        with as_foreseen(live):
+            live.up()
 
 
 @cells(cell("devices.npu.count, by claim", 2), cell("devices.rdma.count, by claim", 3))
@@ -112,11 +134,13 @@ def test_after_a_stuck_exchange_of_the_claim_template_the_previous_configuration
     live.change(devices=claims("nobody.example.com"))
     assert "cannot fit" in live.refuse(), "there are none of that driver"
     live.change(guards={"devices": "warn"})
-    said = live.refuse()
+    with as_foreseen(live, fails=True):
+        said = live.refuse()
     assert "unschedulable" in said
     assert without_traceback(said)
     live.write(**good)
-    live.up()
+    with as_foreseen(live):
+        live.up()
     assert live.parts() == before
     assert templates(live) == were
     assert live.preview() == {}
@@ -134,11 +158,12 @@ def test_a_claim_template_of_the_stack_is_exchanged_before_the_pods_and_goes_aft
                 change={"devices": claims("npu.rebellions.ai")},
                 restarts=SERVERS,
                 changes=TEMPLATE,
+                because=frozenset({"devices.claimTemplate"}),
             ),
         )
     [old], [new] = seen.ended(TEMPLATES), seen.begun(TEMPLATES)
-    assert new.since < seen.begun("v1/pods")[0].since
-    assert old.until > seen.ended("v1/pods")[-1].until
+    assert new.since < seen.begun("v1/pods", *SERVERS)[0].since
+    assert old.until > seen.ended("v1/pods", *SERVERS)[-1].until
 
 
 def test_after_all_of_it_nothing_is_left_to_change(live: Bench) -> None:

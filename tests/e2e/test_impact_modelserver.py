@@ -43,19 +43,46 @@ def modelserver(key: str, value: Any, restarts: frozenset[str], **more: Any) -> 
 @cells(
     modelserver("image.tag", "0.12.1", SERVERS, and_back=True),
     modelserver("image.repository", "mirror.example/rbln-serve", SERVERS),
-    modelserver("serveEnv", {"VLLM_LOGGING_LEVEL": "DEBUG"}, SERVERS),
-    modelserver("removeServeArgs", ["disable-access-log-for-endpoints"], SERVERS, changes=BOTH),
+    modelserver(
+        "serveEnv",
+        {"VLLM_LOGGING_LEVEL": "DEBUG"},
+        SERVERS,
+        because=frozenset({"modelserver.extraServeEnv.{part}.VLLM_LOGGING_LEVEL"}),
+    ),
+    modelserver(
+        "removeServeArgs",
+        ["disable-access-log-for-endpoints"],
+        SERVERS,
+        changes=BOTH,
+        because=frozenset({"modelserver.serveArgs.{part}.disable-access-log-for-endpoints"}),
+    ),
     modelserver("probes.startup", {"failureThreshold": 90}, SERVERS),
     modelserver("probes.readiness", {"periodSeconds": 7}, SERVERS),
     modelserver("probes.liveness", {"periodSeconds": 20}, SERVERS),
-    modelserver("resources", {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "8Gi"}}, SERVERS),
+    modelserver(
+        "resources",
+        {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "8Gi"}},
+        SERVERS,
+        # The recipe asks for as many CPUs, and limits them, too.
+        because=frozenset(
+            f"modelserver.podOverrides.{{part}}.resources.{of}"
+            for of in ("requests.memory", "limits.memory", "limits.cpu")
+        ),
+    ),
 )
 def test_all_model_servers_restart_and_nothing_else(live: Bench, each: Cell) -> None:
     see(live, each)
 
 
 @cells(
-    modelserver("serveArgs.common", {"max-num-seqs": 8}, SERVERS, changes=BOTH, and_back=True),
+    modelserver(
+        "serveArgs.common",
+        {"max-num-seqs": 8},
+        SERVERS,
+        changes=BOTH,
+        because=frozenset({"modelserver.serveArgs.{part}.max-num-seqs"}),
+        and_back=True,
+    ),
     modelserver("serveArgs.prefill", {"max-num-seqs": 2}, PREFILL, changes=serve_configs("prefill")),
     modelserver("serveArgs.decode", {"max-num-seqs": 6}, DECODE, changes=serve_configs("decode")),
     modelserver("extraServeArgs.prefill", ["--seed=1"], PREFILL),
@@ -100,6 +127,10 @@ def test_no_pod_restarts(live: Bench, each: Cell) -> None:
         change={"tracing": {"enabled": True, "collector": {"protocol": "grpc"}}},
         restarts=SERVERS | EPP,
         changes=BOTH,
+        because=frozenset(
+            {f"tracing.{of}" for of in ("enabled", "sampler", "samplerArg")}
+            | {f"tracing.collector.{of}" for of in ("endpoint", "protocol")}
+        ),
     ),
     cell("tracing.collector.endpoint", "http://b:4317", SERVERS | EPP, changes=BOTH),
     cell("tracing.sampler", "always_on", SERVERS | EPP),

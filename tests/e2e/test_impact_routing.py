@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from stack.impact import Happening, Method
 from tests.e2e.impact import DECODE, EPP, NONE, Cell, cell, cells, deployment, see, serve_configs, start
+from tests.e2e.prediction import as_foreseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,12 +91,46 @@ def test_only_decode_restarts(live: Bench, each: Cell) -> None:
         changes=frozenset({"ConfigMap/rel-epp-*"}),
         and_back=True,
     ),
-    cell("router.epp.resources", {"requests": {"cpu": "4", "memory": "9Gi"}}, EPP),
+    cell(
+        "router.epp.resources",
+        {"requests": {"cpu": "4", "memory": "9Gi"}},
+        EPP,
+        because=frozenset({"router.epp.resources.requests.memory", "router.epp.resources.limits.memory"}),
+    ),
 )
 def test_only_the_endpoint_picker_restarts(live: Bench, each: Cell) -> None:
     """Better than the chart for its plugins: there a new configuration waits until somebody restarts the Pod."""
     assert each.restarts == EPP
     see(live, each)
+
+
+@pytest.mark.parametrize(
+    ("count", "happens", "method"),
+    [
+        pytest.param(2, Happening.RESTARTS, Method.RECREATE, id="router.epp.replicas, from one to several"),
+        pytest.param(3, Happening.SCALES_UP, Method.START, id="router.epp.replicas, more of several"),
+        pytest.param(1, Happening.RESTARTS, Method.ROLLING, id="router.epp.replicas, from several to one"),
+    ],
+)
+def test_endpoint_pickers_restart_when_there_begin_or_cease_to_be_others_to_choose_a_leader_from(
+    live: Bench, count: int, happens: Happening, method: Method
+) -> None:
+    before = live.parts()
+    live.change(router={"epp": {"replicas": count}})
+    with as_foreseen(live):
+        live.up()
+    after = live.parts()
+    assert after.counts == before.counts | {"epp": count}
+    if happens is Happening.SCALES_UP:
+        assert after["epp"] > before["epp"]
+    else:
+        assert after["epp"].isdisjoint(before["epp"])
+    report = live.report()
+    assert report is not None
+    assert report.impact is not None
+    picker = report.impact.parts[-1]
+    assert (picker.part, picker.happens, picker.method) == ("epp", happens, method)
+    assert [key.key for key in picker.keys] == ["router.epp.replicas"]
 
 
 @cells(
@@ -105,6 +141,14 @@ def test_only_the_endpoint_picker_restarts(live: Bench, each: Cell) -> None:
         replaces=frozenset({deployment("epp")}),
         updates=frozenset({"Service/picker"}) | ROUTE,
         deletes=POOL,
+        because=frozenset(
+            {
+                "router.inferencePool.create",
+                # What the pool knows is told to it by arguments then.
+                "router.modelServers.matchLabels.llm-d.ai/inference-serving",
+                "router.modelServers.targetPorts",
+            }
+        ),
         and_back=True,
     )
 )

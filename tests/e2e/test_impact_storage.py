@@ -8,6 +8,7 @@ import pytest
 
 from local.waiting import wait_until
 from tests.e2e.impact import NONE, SERVERS, Cell, cell, cells, see, serve_configs, start
+from tests.e2e.prediction import as_foreseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,12 @@ def test_a_size_grows_the_live_claim_and_no_pod_restarts(live: Bench, each: Cell
     cell("storage.model.path", "qwen", SERVERS),
     cell("storage.shm.sizeLimit", "3Gi", SERVERS),
     cell("storage.tmp.sizeLimit", "12Gi", SERVERS),
-    cell("storage.modelOffload.enabled", value=True, restarts=SERVERS),
+    cell(
+        "storage.modelOffload.enabled",
+        value=True,
+        restarts=SERVERS,
+        because=frozenset(f"storage.modelOffload.{of}" for of in ("enabled", "size", "mountPath")),
+    ),
     cell("storage.modelOffload.size", "600Gi", SERVERS),
     cell("storage.modelOffload.mountPath", "/spill", SERVERS),
     cell("storage.modelOffload.storageClass", "kwok-volume", SERVERS),
@@ -78,22 +84,31 @@ def test_a_compile_cache_of_the_operator_takes_turns_with_that_of_the_stack_whic
             "existingClaim": {"prefill": "cache-prefill", "decode": "cache-decode"},
         }
     }
-    see(live, Cell(key="there", change={"storage": own}, restarts=SERVERS, deletes=CACHES))
+    claims = frozenset({"storage.compileCache.existingClaim.{part}"})
+    see(live, Cell(key="there", change={"storage": own}, restarts=SERVERS, deletes=CACHES, because=claims))
 
     back = {"compileCache": {"kind": "pvc", "existingClaim": {"prefill": None, "decode": None}}}
     before = live.parts()
     live.change(storage=back)
-    assert live.foresee().objects == {
+    foreseen = live.foresee()
+    assert foreseen.objects == {
         "import": set(CACHES),
         "update": {"Deployment/rel-prefill", "Deployment/rel-decode"},
     }
-    live.up()
+    with as_foreseen(live, foreseen.report):
+        live.up()
     assert live.parts().new_since(before) == SERVERS
     assert kept.items() <= live.volume_uids().items()
 
 
 @cells(
-    cell("storage.compileCache.kind", "emptyDir", SERVERS, deletes=CACHES),
+    cell(
+        "storage.compileCache.kind",
+        "emptyDir",
+        SERVERS,
+        deletes=CACHES,
+        because=frozenset({"storage.compileCache.kind", "storage.compileCache.existingClaim.{part}"}),
+    ),
     cell("storage.compileCache.sizeLimit", "50Gi", SERVERS),
 )
 def test_a_compile_cache_that_goes_with_the_pod_restarts_all_and_leaves_the_claims_in_the_cluster(
@@ -105,7 +120,8 @@ def test_a_compile_cache_that_goes_with_the_pod_restarts_all_and_leaves_the_clai
 def test_a_model_store_of_the_operator_may_be_read_only(live: Bench) -> None:
     live.add_model_store()
     own = {"model": {"kind": "existingClaim", "existingClaim": "model-store"}}
-    see(live, Cell(key="storage.model.kind", change={"storage": own}, restarts=SERVERS, deletes=MODEL))
+    claim = frozenset({"storage.model.existingClaim"})
+    see(live, Cell(key="storage.model.kind", change={"storage": own}, restarts=SERVERS, deletes=MODEL, because=claim))
     see(live, cell("storage.model.readOnly", value=True, restarts=SERVERS))
 
 

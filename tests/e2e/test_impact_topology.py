@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from stack.impact import Method
+from tests.builders import merged
 from tests.e2e.bench import ENTRIES, PLACED, is_ready
 from tests.e2e.impact import deployment, start, templates, volumes
+from tests.e2e.prediction import as_foreseen
 from tests.e2e.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stack.impact import Impact
     from tests.e2e.bench import Bench, Preview
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("impact-topology")]
 ANCHOR = "ConfigMap/rel-topology"
 SPLIT = {"prefill": 1, "decode": 2}
 ROLES = ("prefill", "decode", "aggregated")
+ROLES_KEY = "modelserver (roles)"
+MORE_AND_OTHER = {"modelserver": {"replicas": {"decode": 3}, "image": {"tag": "next"}}}
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +41,19 @@ def were(live: Bench) -> set[tuple[str, str]]:
     return templates(live)
 
 
-def switch(live: Bench, **modelserver: Any) -> Preview:
+def switch(live: Bench, *because: str, **modelserver: Any) -> Preview:
     """Change what frees every device: all Pods are new, the old ones gone before the first new one, volumes as before.
 
-    What its preview said.
+    What its preview said; it named these keys as the reason.
     """
     before, kept = live.parts(), volumes(live)
     live.change(modelserver=modelserver)
     foreseen = live.foresee()
     assert ANCHOR in foreseen.objects["replace"]
-    with record(live, "v1/pods") as seen:
+    impact = impact_of(foreseen)
+    assert tuple(key.key for key in impact.topology) == because
+    assert all(part.method is Method.ALL_DOWN for part in impact.parts if part.part != "epp" and part.after)
+    with as_foreseen(live, foreseen.report), record(live, "v1/pods") as seen:
         live.up()
     gone, new = seen.ended("v1/pods", *ROLES), seen.begun("v1/pods", *ROLES)
     assert len(gone) == sum(len(before[role]) for role in ROLES)
@@ -53,6 +62,18 @@ def switch(live: Bench, **modelserver: Any) -> Preview:
     assert all(is_ready(pod) for pod in live.pods())
     assert kept.items() <= volumes(live).items()
     return foreseen
+
+
+def impact_of(foreseen: Preview) -> Impact:
+    """What a preview says that the change does to Pods."""
+    assert foreseen.report is not None
+    assert foreseen.report.impact is not None
+    return foreseen.report.impact
+
+
+def keys_of(foreseen: Preview) -> dict[str, set[str]]:
+    """Keys that a preview names as the reason, by part."""
+    return {part.part: {key.key for key in part.keys} for part in impact_of(foreseen).parts if part.keys}
 
 
 def nodes_of(live: Bench) -> list[tuple[str, str]]:
@@ -66,8 +87,11 @@ def scale(live: Bench, role: str, count: int) -> None:
     """Give a role more or fewer Pods: those that stay are the same, as are all others."""
     before = live.parts()
     live.change(modelserver={"replicas": {role: count}})
-    assert live.foresee().objects == {"update": {deployment(role)}}
-    live.up()
+    foreseen = live.foresee()
+    assert foreseen.objects == {"update": {deployment(role)}}
+    assert keys_of(foreseen) == {role: {f"modelserver.replicas.{role}"}}
+    with as_foreseen(live, foreseen.report):
+        live.up()
     after = live.parts()
     assert len(after[role]) == count
     assert after[role] > before[role] or after[role] < before[role]
@@ -89,6 +113,19 @@ def test_more_and_fewer_replicas_leave_the_pods_that_stay_alone(
         scale(live, role, count)
 
 
+def test_another_number_of_replicas_and_another_template_in_one_change(live: Bench) -> None:
+    """Kubernetes gives the number to the old Pods first, and then exchanges them all."""
+    split(live)
+    previous = live.blocks
+    for blocks, count in ((merged(previous, MORE_AND_OTHER), 3), (previous, 2)):
+        before = live.parts()
+        live.write(**blocks)
+        with as_foreseen(live):
+            live.up()
+        assert live.parts().counts == before.counts | {"decode": count}
+        assert live.parts().new_since(before) == {"prefill", "decode"}
+
+
 @pytest.mark.parametrize(
     ("role", "other"),
     [
@@ -100,16 +137,21 @@ def test_a_role_at_0_loses_its_deployment_and_finds_its_volume_again(live: Bench
     before, kept, count = live.parts(), volumes(live), live.blocks["modelserver"]["replicas"][role]
     cache = f"PersistentVolumeClaim/rel-compile-cache-{role}"
     live.change(modelserver={"replicas": {role: 0}})
-    foreseen = live.foresee().objects
-    assert foreseen == {"delete": {deployment(role), f"ConfigMap/rel-serve-{role}-*", cache}}
-    live.up()
+    foreseen = live.foresee()
+    assert foreseen.objects == {"delete": {deployment(role), f"ConfigMap/rel-serve-{role}-*", cache}}
+    assert keys_of(foreseen) == {role: {f"modelserver.replicas.{role}"}}
+    with as_foreseen(live, foreseen.report):
+        live.up()
     without = live.parts()
     assert without.by_part == {part: uids for part, uids in before.by_part.items() if part != role}
     assert volumes(live) == kept
 
     live.change(modelserver={"replicas": {role: count}})
-    assert live.foresee().objects == {"create": {deployment(role), f"ConfigMap/rel-serve-{role}-*"}, "import": {cache}}
-    live.up()
+    foreseen = live.foresee()
+    assert foreseen.objects == {"create": {deployment(role), f"ConfigMap/rel-serve-{role}-*"}, "import": {cache}}
+    assert keys_of(foreseen) == {role: {f"modelserver.replicas.{role}"}}
+    with as_foreseen(live, foreseen.report):
+        live.up()
     again = live.parts()
     assert len(again[role]) == count
     assert again[other] == before[other]
@@ -134,7 +176,7 @@ def split(live: Bench) -> None:
 def test_a_mode_switch(live: Bench) -> None:
     split(live)
     epp = live.parts()["epp"]
-    assert switch(live, **PLACED).objects == {
+    assert switch(live, "modelserver (mode)", **PLACED).objects == {
         "replace": {ANCHOR},
         "create": {f"Deployment/rel-{entry['role']}-{index}" for index, entry in enumerate(ENTRIES)},
         "delete": {deployment("prefill"), deployment("decode")},
@@ -149,22 +191,28 @@ def test_an_entry_at_the_end_of_the_placement_touches_no_other(live: Bench) -> N
     before, entries = live.parts(), live.blocks["modelserver"]["nodePlacement"]
     last = f"Deployment/rel-decode-{len(entries)}"
     live.change(modelserver={"nodePlacement": [*entries, {"role": "decode", "node": "npu-0"}]})
-    assert live.foresee().objects == {"create": {last}}
-    live.up()
+    foreseen = live.foresee()
+    assert foreseen.objects == {"create": {last}}
+    assert keys_of(foreseen) == {"decode": {f"modelserver.nodePlacement[{len(entries)}]"}}
+    with as_foreseen(live, foreseen.report):
+        live.up()
     appended = live.parts()
     assert appended["prefill"] == before["prefill"]
     assert appended["decode"] > before["decode"]
 
     live.change(modelserver={"nodePlacement": entries})
-    assert live.foresee().objects == {"delete": {last}}
-    live.up()
+    foreseen = live.foresee()
+    assert foreseen.objects == {"delete": {last}}
+    assert keys_of(foreseen) == {"decode": {f"modelserver.nodePlacement[{len(entries)}]"}}
+    with as_foreseen(live, foreseen.report):
+        live.up()
     assert live.parts() == before
 
 
 def test_a_reorder_of_the_placement_is_a_reassignment(live: Bench) -> None:
     placed(live)
     generation = live.outputs()["topology"]["generation"]
-    switch(live, nodePlacement=ENTRIES[::-1])
+    switch(live, *(f"modelserver.nodePlacement[{index}]" for index in range(len(ENTRIES))), nodePlacement=ENTRIES[::-1])
     assert nodes_of(live) == [("0", "npu-1"), ("1", "npu-1"), ("2", "npu-0"), ("3", "npu-0")]
     assert live.outputs()["topology"]["generation"] == generation + 1
     assert live.preview() == {}, "a reorder is told from what runs, and that is as wanted now"
@@ -172,7 +220,7 @@ def test_a_reorder_of_the_placement_is_a_reassignment(live: Bench) -> None:
 
 def test_a_mode_switch_back(live: Bench, were: set[tuple[str, str]]) -> None:
     placed(live)
-    switch(live, replicas=SPLIT, nodePlacement=[])
+    switch(live, "modelserver (mode)", replicas=SPLIT, nodePlacement=[])
     assert templates(live) == were
     assert live.preview() == {}
 
@@ -181,7 +229,7 @@ def test_aggregated_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
     """The endpoint picker restarts as well, before them: its plugins have no prefill and decode to tell apart."""
     split(live)
     epp = live.parts()["epp"]
-    foreseen = switch(live, replicas={"prefill": 0, "decode": 0, "aggregated": 2}).objects
+    foreseen = switch(live, ROLES_KEY, replicas={"prefill": 0, "decode": 0, "aggregated": 2}).objects
     assert foreseen["replace"] == {ANCHOR}
     assert foreseen["create"] >= {deployment("aggregated"), "ConfigMap/rel-serve-aggregated-*", "ConfigMap/rel-epp-*"}
     assert foreseen["delete"] >= {deployment("prefill"), deployment("decode"), "ConfigMap/rel-epp-*"}
@@ -192,15 +240,15 @@ def test_aggregated_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
     scale(live, "aggregated", 3)
     scale(live, "aggregated", 2)
 
-    switch(live, replicas=SPLIT | {"aggregated": 0})
+    switch(live, ROLES_KEY, replicas=SPLIT | {"aggregated": 0})
     assert templates(live) == were
     assert live.preview() == {}
 
 
 def test_another_model_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
     split(live)
-    foreseen = switch(live, model="Qwen/Qwen3-1.7B")
+    foreseen = switch(live, "modelserver.model", model="Qwen/Qwen3-1.7B")
     assert foreseen.objects["replace"] == {ANCHOR, deployment("prefill"), deployment("decode")}
-    switch(live, model=None)
+    switch(live, "modelserver.model", model=None)
     assert templates(live) == were
     assert live.preview() == {}

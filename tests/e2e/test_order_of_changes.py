@@ -9,6 +9,7 @@ import pytest
 from local.waiting import wait_until
 from tests.builders import ROOT
 from tests.e2e.bench import ENTRIES, PLACED, EngineError, is_ready, without_traceback
+from tests.e2e.prediction import as_foreseen
 from tests.e2e.record import record
 from tests.e2e.witness import part_of, uid, witness
 
@@ -87,8 +88,8 @@ def test_a_role_set_to_0_on_a_full_cluster_gives_its_devices_to_the_role_that_gr
     stayed, claims = uids(bench, "llm-d.ai/role=decode"), bench.volume_uids()
 
     bench.change(modelserver={"replicas": {"prefill": 0, "decode": 2 * TAKES}})
-    bench.preview()
-    with witness(bench) as seen:
+    foreseen = bench.foresee()
+    with as_foreseen(bench, foreseen.report) as seen:
         bench.up()
     assert stayed < uids(bench, "llm-d.ai/role=decode"), "those that were there stay"
     assert deployments(bench) == {"rel-decode"}
@@ -99,7 +100,8 @@ def test_a_role_set_to_0_on_a_full_cluster_gives_its_devices_to_the_role_that_gr
     assert bench.preview() == {}
 
     bench.change(modelserver={"replicas": {"prefill": TAKES, "decode": TAKES}})
-    bench.up()
+    with as_foreseen(bench):
+        bench.up()
     assert len(uids(bench)) == 2 * TAKES
     assert bench.volume_uids() == claims, "and is used again"
     assert bench.preview() == {}
@@ -108,7 +110,7 @@ def test_a_role_set_to_0_on_a_full_cluster_gives_its_devices_to_the_role_that_gr
 def test_entries_that_run_are_changed_one_of_a_role_after_the_other(bench_of: Callable[[str], Bench]) -> None:
     bench = bench_of("small")
     place(bench, START)
-    with witness(bench) as seen:
+    with as_foreseen(bench) as seen:
         bench.up()
     made = seen.last(lambda what, pod: what == "ADDED" and part_of(pod) != "epp")
     first_ready = seen.first(lambda _, pod: part_of(pod) != "epp" and is_ready(pod))
@@ -116,7 +118,7 @@ def test_entries_that_run_are_changed_one_of_a_role_after_the_other(bench_of: Ca
 
     before = uids(bench)
     bench.change(modelserver={"image": {"tag": "next"}})
-    with witness(bench) as seen:
+    with as_foreseen(bench) as seen:
         bench.up()
     assert not before & uids(bench), "every entry has the new image"
     for role in ("prefill", "decode"):
@@ -132,8 +134,9 @@ def test_another_node_for_one_entry_takes_all_pods_down_side_by_side(bench_of: C
     old, claims = uids(bench), bench.volume_uids()
 
     bench.change(modelserver={"nodePlacement": [*ENTRIES[:3], {"role": "decode", "node": "npu-0"}]})
-    assert bench.foresee().objects["replace"] >= {"ConfigMap/rel-topology"}
-    with witness(bench) as seen:
+    foreseen = bench.foresee()
+    assert foreseen.objects["replace"] >= {"ConfigMap/rel-topology"}
+    with as_foreseen(bench, foreseen.report) as seen:
         bench.up()
     assert len(uids(bench)) == len(ENTRIES)
     told = [
@@ -160,7 +163,7 @@ def test_a_changed_plugin_configuration_rolls_the_endpoint_picker_alone(
     assert len(epps) == replicas
 
     bench.change(router={"epp": {"pluginsConfigFile": "own.yaml", "pluginsCustomConfig": {"own.yaml": PLUGINS}}})
-    with witness(bench) as seen:
+    with as_foreseen(bench) as seen:
         bench.up()
     assert not uids(bench, "app.kubernetes.io/component=epp") & epps
     assert uids(bench) == servers
@@ -300,7 +303,8 @@ def test_an_anchor_deleted_by_hand_takes_the_servers_down_and_one_update_brings_
     assert "an earlier change is still under way" in said
     assert "Run `pulumi up` again" in said
     assert bench.pods() == [], "it has waited for the end of that change"
-    bench.up()
+    with as_foreseen(bench):
+        bench.up()
     assert len(uids(bench)) == len(before)
     assert not uids(bench) & again
     assert bench.volume_uids() == claims

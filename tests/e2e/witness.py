@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,9 +26,18 @@ class Witness:
 
     Attributes:
         events: (ADDED, MODIFIED or DELETED, the Pod as it was then), oldest first. Pods that were there come first.
+        times: when each was seen, in seconds of a clock that begins anywhere.
+        there: how many Pods were there.
     """
 
     events: list[tuple[str, Object]] = field(default_factory=list[tuple[str, Object]])
+    times: list[float] = field(default_factory=list[float])
+    there: int = 0
+
+    def note(self, what: str, pod: Object) -> None:
+        """One more event."""
+        self.events.append((what, pod))
+        self.times.append(time.monotonic())
 
     def first(self, is_it: Callable[[str, Object], bool]) -> int:
         """Position of the first event that is one; past the end if there is none."""
@@ -66,15 +76,28 @@ def witness(bench: Bench) -> Generator[Witness]:
     begun, over = threading.Event(), threading.Event()
     path = f"/api/v1/namespaces/{bench.namespace}/pods"
 
+    def note(what: str, pod: Object) -> None:
+        if "app.kubernetes.io/component" in pod["metadata"].get("labels", {}):
+            seen.note(what, pod)
+
     def watch() -> None:
+        api, deadline = bench.plane.api, time.monotonic() + LONGEST
+        listed = api.request("GET", path)
+        for pod in listed["items"]:
+            note("ADDED", pod)
+        seen.there = len(seen.events)
         begun.set()
-        for what, pod in bench.plane.api.watch(path, timeout=LONGEST):
-            if pod["metadata"]["name"] == MARK:
-                if what == "ADDED":
+        version = str(listed["metadata"]["resourceVersion"])
+        while (left := deadline - time.monotonic()) > 0:
+            # Not `watch`, which does not say where what is there ends.
+            stream = api._stream  # pyright: ignore[reportPrivateUsage]
+            for what, pod in stream(path, version, left, {}):
+                version = str(pod["metadata"]["resourceVersion"])
+                if pod["metadata"]["name"] != MARK:
+                    note(what, pod)
+                elif what == "ADDED":
                     over.set()
                     return
-            elif "app.kubernetes.io/component" in pod["metadata"].get("labels", {}):
-                seen.events.append((what, pod))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
