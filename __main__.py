@@ -21,7 +21,7 @@ from components.state import read_state
 from components.waits import end_quietly_when_interrupted
 from stack.config.encrypted import refuse_encrypted
 from stack.errors import ConfigError
-from stack.facts import NOT_TRIED, FactsError
+from stack.facts import NOT_TRIED, FactsError, not_known
 from stack.guards import GuardsError
 from stack.guards.wanted import wanted
 from stack.plan import plan_stack
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from stack.config.root import StackConfig
-    from stack.facts import Surroundings, TrialFacts
+    from stack.facts import ClusterFacts, StateFacts, Surroundings, TrialFacts
     from stack.planned import ProviderPlan, StackPlan
     from stack.report import Report
+    from stack.rules import Accepted
 
 
 def read_blocks() -> dict[str, Any]:
@@ -129,19 +130,51 @@ def weigh(
     return weighed.plan
 
 
+def read_config() -> Accepted:
+    """The stack file, accepted."""
+    blocks = read_blocks()
+    refuse_encrypted(blocks, read_secret_keys(), project=pulumi.get_project())
+    return accept(blocks, context=pulumi.Config("kubernetes").get("context"))
+
+
+def make_plan(accepted: Accepted, facts: ClusterFacts, state: StateFacts) -> tuple[StackPlan, TrialFacts]:
+    """The plan, and what the API server says to its workloads, if one answers."""
+    plan = plan_stack(accepted, facts, state)
+    if not facts.anchor_is_known:
+        return plan, NOT_TRIED
+    workloads = [workload.object for workload in plan.modelserver.workloads]
+    owner = plan.modelserver.topology.owner_reference(facts.anchor.uid) if facts.anchor is not None else None
+    others = [planned for planned in plan.router if planned.kind == "Deployment"]
+    trial = try_workloads(accepted.config.context, workloads, owner=owner, others=others)
+    return weigh_trial(plan, trial), trial
+
+
+def declare(plan: StackPlan, *, context: str, release: str) -> None:
+    """Register everything, and export what others need."""
+    waits = Waits(context=context, plan=plan, report=pulumi.log.info)
+    ServingStack(
+        release,
+        ServingStackArgs(
+            plan=plan,
+            until_may_be_made=in_one_line()(waits.until_may_be_made),
+            until_rolled_out=in_one_line()(waits.until_rolled_out),
+        ),
+        pulumi.ResourceOptions(providers=[make_provider(plan.provider)]),
+    )
+    for name, value in plan.outputs.items():
+        pulumi.export(name, value)
+    pulumi.export("config", plan.applied)
+
+
 def main() -> None:
     """Declare the stack."""
     end_quietly_when_interrupted()
     with in_one_line():
-        blocks = read_blocks()
-        refuse_encrypted(blocks, read_secret_keys(), project=pulumi.get_project())
-        accepted = accept(blocks, context=pulumi.Config("kubernetes").get("context"))
+        accepted = read_config()
     config = accepted.config
     facts = read_facts(config.context, namespace=config.namespace, release=config.release)
     state = read_state()
-    unknown = [*facts.unknown, *(() if state.unknown is None else (f"the engine's state: {state.unknown}",))]
-    if not facts.answered:
-        unknown.append("what this change does to running Pods, and what stands in its way: the cluster was not read")
+    unknown = not_known(facts, state)
     for each in unknown:
         pulumi.log.warn(f"not known: {each}")
     report = partial(
@@ -152,16 +185,9 @@ def main() -> None:
         context=config.context,
         unknown=unknown,
     )
-    trial = NOT_TRIED
     with in_one_line(), refusals_handed_over(report):
-        plan = plan_stack(accepted, facts, state)
-        topology = plan.modelserver.topology
-        if facts.anchor_is_known:  # else nobody answers
-            workloads = [workload.object for workload in plan.modelserver.workloads]
-            owner = topology.owner_reference(facts.anchor.uid) if facts.anchor is not None else None
-            others = [planned for planned in plan.router if planned.kind == "Deployment"]
-            trial = try_workloads(config.context, workloads, owner=owner, others=others)
-            plan = weigh_trial(plan, trial)
+        plan, trial = make_plan(accepted, facts, state)
+    topology = plan.modelserver.topology
     if not facts.answered or plan.refusal is not None:  # else, or if it goes on all the same, it is weighed below
         hand_over(report(warnings=plan.warnings, more_unknown=() if plan.refusal is None else (plan.refusal,)))
     if plan.refusal is not None and not pulumi.runtime.is_dry_run():
@@ -181,21 +207,7 @@ def main() -> None:
     for warning in plan.warnings:
         pulumi.log.warn(warning)
     pulumi.log.info(f"node budget: {plan.budget}")
-
-    provider = make_provider(plan.provider)
-    waits = Waits(context=config.context, plan=plan, report=pulumi.log.info)
-    ServingStack(
-        config.release,
-        ServingStackArgs(
-            plan=plan,
-            until_may_be_made=in_one_line()(waits.until_may_be_made),
-            until_rolled_out=in_one_line()(waits.until_rolled_out),
-        ),
-        pulumi.ResourceOptions(providers=[provider]),
-    )
-    for name, value in plan.outputs.items():
-        pulumi.export(name, value)
-    pulumi.export("config", plan.applied)
+    declare(plan, context=config.context, release=config.release)
 
 
 main()

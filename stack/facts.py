@@ -252,6 +252,16 @@ class StateFacts:
 STATE_UNKNOWN = StateFacts()
 
 
+def not_known(facts: ClusterFacts, state: StateFacts) -> tuple[str, ...]:
+    """What neither the cluster nor the engine's state told, and what cannot be said for that, each in words."""
+    unknown = [*facts.unknown]
+    if state.unknown is not None:
+        unknown.append(f"the engine's state: {state.unknown}")
+    if not facts.answered:
+        unknown.append("what this change does to running Pods, and what stands in its way: the cluster was not read")
+    return tuple(unknown)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrialFacts:
     """What the API server said to every planned workload in a dry run.
