@@ -15,6 +15,7 @@ from cluster.connect import ClusterError
 from cluster.questions import questions_to
 from stack import labels
 from stack.facts import NOTHING_AROUND
+from stack.guards.quota import is_for_priorities
 from stack.guards.serial import named_templates
 
 if TYPE_CHECKING:
@@ -85,7 +86,15 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
         for reference in sorted(wanted.objects, key=_place)
     }
 
-    listed, all_pods = rivals(), pods()
+    listed, all_pods, all_quotas = rivals(), pods(), quotas()
+    pods_there = begin(
+        "Pods of the namespace", f"{core}/pods", if_wanted=wanted.limits and all_pods is None, fieldSelector=NOT_OVER
+    )
+    priorities = begin(
+        "PriorityClasses",
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        if_wanted=any(map(is_for_priorities, all_quotas or ())),
+    )
     kinds = {each: _kinds(found) for each, answer in served.items() for found in answer()}
     groups = _groups(questions, [each for each, found in kinds.items() if not found])
     elsewhere = {
@@ -104,8 +113,10 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
         templates_elsewhere=_found(elsewhere),
         storage_classes=_by_name(storage()),
         volumes=_found(volumes),
-        quotas=quotas(),
+        namespace_pods=pods_there(),
+        quotas=all_quotas,
         limit_ranges=limit_ranges(),
+        priority_classes=_by_name(priorities()),
         deployments=_with_ours(near.deployments, listed, wanted),
         secrets={name: found is not None for name, found in _found(secrets).items()},
         objects=_found(objects),

@@ -95,7 +95,8 @@ class Wanted:
         device_classes: whether the classes.
         rivals: whether role Deployments of whoever else, and the claim templates of those that roll.
         storage_classes: whether the classes.
-        limits: whether the ResourceQuotas and LimitRanges of the namespace.
+        limits: whether the ResourceQuotas and LimitRanges of the namespace, its Pods where those of all namespaces are
+            not known, and the PriorityClasses where a quota is for some of them.
         claim_templates: names, in the namespace.
         secrets: names, in the namespace; only whether they are there is asked.
         objects: objects of which the metadata is asked.
@@ -127,6 +128,7 @@ class Surroundings:
         nodes: every node.
         pods: Pods of all namespaces that are not over.
         release_pods: those of them in the namespace with the release's label; known also where only these may be read.
+        namespace_pods: those of the namespace, read where those of all namespaces are not known.
         slices: published devices (`resource.k8s.io/v1`).
         device_classes: by name.
         resource_claims: of all namespaces.
@@ -136,6 +138,7 @@ class Surroundings:
         volume_claims: PersistentVolumeClaims of the namespace by name.
         volumes: PersistentVolumes by name; a value of None is one that is not there.
         quotas, limit_ranges: of the namespace.
+        priority_classes: by name; read only where a quota is for some of them.
         replica_sets: of the release.
         deployments: role Deployments of all namespaces; only those of this release where the others were not asked for
             or may not be read.
@@ -152,6 +155,7 @@ class Surroundings:
     nodes: Sequence[Object] | None = None
     pods: Sequence[Object] | None = None
     release_pods: Sequence[Object] | None = None
+    namespace_pods: Sequence[Object] | None = None
     slices: Sequence[Object] | None = None
     device_classes: Mapping[str, Object] | None = None
     resource_claims: Sequence[Object] | None = None
@@ -164,6 +168,7 @@ class Surroundings:
     volumes: Mapping[str, Object | None] = field(default_factory=dict[str, Object | None])
     quotas: Sequence[Object] | None = None
     limit_ranges: Sequence[Object] | None = None
+    priority_classes: Mapping[str, Object] | None = None
     replica_sets: Sequence[Object] | None = None
     deployments: Sequence[Object] | None = None
     secrets: Mapping[str, bool] = field(default_factory=dict[str, bool])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stack.budget import surge_of
 from stack.errors import Problem, show
-from stack.guards.devices import Change, look_at, take_stock
+from stack.guards.devices import Change, Moment, look_ahead, look_at, take_stock
 from stack.guards.finding import GuardFinding, refusal
 from stack.guards.mounts import for_one_pod
 from stack.guards.quota import guard_quota
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stack.facts import Surroundings, TrialFacts
     from stack.impact import Impact, PartImpact
     from stack.planned import StackPlan, WorkloadPlan
+    from stack.spares.fit import Verdict
     from stack.spares.supply import Supply
 
 IN_PLACE = frozenset({Method.ROLLING, Method.RECREATE})
@@ -43,6 +44,7 @@ NOT_SPARE: Mapping[Outcome, str] = {
     Outcome.UNKNOWN: "whether devices are spare for one Pod more is not known",
 }
 BEYOND_QUOTA = "the namespace's quota leaves no room for one Pod more"
+NO_QUOTA_READ = "whether the namespace's quota leaves room for one Pod more is not known"
 STRATEGY = "modelserver.strategy"
 
 
@@ -54,12 +56,14 @@ class Chosen:
         trial: what the API server would store with them.
         findings: roles that would stop, which nobody allowed.
         supply: what was looked through for it; None where nothing was.
+        end: what was found of the end of the change, which no strategy alters; None where nothing was looked for.
     """
 
     plan: StackPlan
     trial: TrialFacts
     findings: tuple[GuardFinding, ...] = ()
     supply: Supply | None = None
+    end: Verdict | None = None
 
 
 def choose_strategies(config: StackConfig, plan: StackPlan, surroundings: Surroundings, trial: TrialFacts) -> Chosen:
@@ -89,18 +93,34 @@ def tell_choices(impact: Impact, plan: StackPlan) -> Impact:
 def warn_of_outages(
     config: StackConfig, plan: StackPlan, impact: Impact, surroundings: Surroundings
 ) -> tuple[Problem, ...]:
-    """Roles that the strategy takes down, with how long; what `auto` does was allowed by name."""
-    strategy = config.modelserver.strategy
-    if strategy.type == "auto":
-        return ()
-    unavoidable = for_one_pod(plan, surroundings)
+    """Roles that the strategy takes down, with how long; with `auto` those that nobody allowed by name.
+
+    That a volume for one Pod leaves no choice is refused by its guard where `auto` chooses, if that is not off.
+    """
+    strategy, unavoidable = config.modelserver.strategy, for_one_pod(plan, surroundings)
+    is_told_already = strategy.type != "auto" or config.guards.volumes != "off"
     return tuple(
-        _outage(config, part)
+        _unasked_outage(part) if strategy.type == "auto" else _outage(config, part)
         for part in impact.parts
         if part.part in ROLES
+        and part.part not in strategy.allow_outage
         and part.outage is not None
         and part.method in IN_PLACE
-        and all(workload.entry is None and workload.name not in unavoidable for workload in part.workloads)
+        and all(
+            workload.entry is None and not (is_told_already and workload.name in unavoidable)
+            for workload in part.workloads
+        )
+    )
+
+
+def _unasked_outage(part: PartImpact) -> Problem:
+    """An outage with `auto`: of a strategy that the role has from before, or that its volume leaves alone."""
+    assert part.outage is not None  # noqa: S101  # asked for just before
+    return Problem(
+        key=STRATEGY,
+        value="auto",
+        why=f"{part.part} serves nothing for {how_long(part.outage)}, which nobody allowed: {part.outage.why}",
+        fix=f"If that may be, say so: modelserver.strategy.allowOutage: [{part.part}]",
     )
 
 
@@ -126,6 +146,8 @@ class _Room:
 
     outcome: Outcome
     why: str = ""
+    is_hopeless: bool = False
+    """Whether the Pods would find no place even if all that leave were gone, so that no strategy helps."""
 
 
 ROOM = _Room(outcome=Outcome.ANY_ORDER)
@@ -141,8 +163,10 @@ class _Choice:
         self._allowed = frozenset(config.modelserver.strategy.allow_outage)
         self._plan, self._trial = plan, trial
         self._strategies: dict[str, Spec] = {}
+        self._held: dict[str, Spec] = {}
         self._because: dict[str, str] = {}
         self._supply: Supply | None = None
+        self._end: Verdict | None = None
 
     def made(self) -> Chosen:
         """Everything chosen."""
@@ -154,6 +178,7 @@ class _Choice:
         for name, strategy in live.items():
             if (held := read_strategy(strategy)) is not None:
                 self._strategies[name] = held
+        self._held = dict(self._strategies)
         impact = self._foresee(self._strategies)
         found = {workload.name: workload for part in impact.parts for workload in part.workloads}
         restarting: list[WorkloadPlan] = []
@@ -169,7 +194,7 @@ class _Choice:
         self._choose(sorted(restarting, key=lambda workload: ROLES.index(workload.role)))
         plan, trial = self._with(self._strategies)
         findings = tuple(self._not_allowed(impact, restarting))
-        return Chosen(plan=plan, trial=trial, findings=findings, supply=self._supply)
+        return Chosen(plan=plan, trial=trial, findings=findings, supply=self._supply, end=self._end)
 
     # --- the table --------------------------------------------------------------------------------------------------
 
@@ -197,7 +222,9 @@ class _Choice:
         for workload in several:
             is_answered = of_all is ROOM or len(several) == 1
             found = of_all if is_answered else self._look([workload])
-            if found is ROOM:
+            if found.is_hopeless:
+                self._keep(workload)
+            elif found is ROOM:
                 self._take(workload, surge(), "devices are spare, so the new Pod starts before an old one leaves")
             else:
                 why = f"{found.why}, so an old one leaves first, and one replica is short during each step"
@@ -206,11 +233,22 @@ class _Choice:
     def _allow(self, workload: WorkloadPlan) -> None:
         """A single replica that may stop where it has to."""
         found = self._look([workload])
-        if found.outcome is Outcome.CANNOT:
+        if found.is_hopeless:
+            self._keep(workload)
+        elif found.outcome is Outcome.CANNOT:
             why = f"{found.why}, and allowOutage has {workload.role}, so the only one leaves first"
             self._take(workload, in_turn(), why)
-        else:
+        elif found is ROOM:
             self._take(workload, surge(), "a new Pod can be Ready before the only one leaves, so nothing has to stop")
+        else:
+            why = f"{found.why}, and while the new Pod waits for them the only one serves"
+            self._take(workload, surge(), why)
+
+    def _keep(self, workload: WorkloadPlan) -> None:
+        """Leave what it has: the change is refused anyway, and what was chosen for it would only mislead."""
+        name = workload.object.name
+        if name in self._held:
+            self._strategies[name] = self._held[name]
 
     def _take(self, workload: WorkloadPlan, strategy: Spec, why: str) -> None:
         self._strategies[workload.object.name] = strategy
@@ -229,16 +267,25 @@ class _Choice:
         if beyond:
             is_certain = any(finding.is_refusal for finding in beyond)
             return _Room(outcome=Outcome.CANNOT if is_certain else Outcome.SOME_ORDER, why=BEYOND_QUOTA)
+        found = self._look_at_devices(plan, impact, trial)
+        if found is ROOM and self._config.guards.quota != "off" and self._surroundings.quotas is None:
+            return _Room(outcome=Outcome.UNKNOWN, why=NO_QUOTA_READ)
+        return found
+
+    def _look_at_devices(self, plan: StackPlan, impact: Impact, trial: TrialFacts) -> _Room:
         if self._config.guards.devices == "off":
             return _Room(outcome=Outcome.UNKNOWN, why=NOT_SPARE[Outcome.UNKNOWN])
         change = Change(plan, impact, self._surroundings, trial)
         outlook = None
         if change.asks:
             self._supply = self._supply or take_stock(self._surroundings)
-            outlook = look_at(change, self._supply, is_given_back=False)
+            self._end = self._end or look_ahead(change, self._supply)
+            outlook = look_at(change, self._supply, is_given_back=False, end=self._end)
         if outlook is None or outlook.verdict.outcome is Outcome.ANY_ORDER:
             return ROOM
-        return _Room(outcome=outlook.verdict.outcome, why=NOT_SPARE[outlook.verdict.outcome])
+        outcome = outlook.verdict.outcome
+        is_hopeless = outlook.moment is Moment.END and outcome is Outcome.CANNOT
+        return _Room(outcome=outcome, why=NOT_SPARE[outcome], is_hopeless=is_hopeless)
 
     def _not_allowed(self, impact: Impact, restarting: list[WorkloadPlan]) -> list[GuardFinding]:
         """Roles that have to stop, whatever is spare, since their volume is for one Pod."""

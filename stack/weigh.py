@@ -52,9 +52,8 @@ def weigh_change(config: StackConfig, plan: StackPlan, surroundings: Surrounding
     """
     chosen = choose_strategies(config, plan, surroundings, trial)
     plan, trial = chosen.plan, chosen.trial
-    impact, found = guard_devices(
-        config, plan, foresee(config, plan, surroundings, trial), surroundings, trial, supply=chosen.supply
-    )
+    impact = foresee(config, plan, surroundings, trial)
+    impact, found = guard_devices(config, plan, impact, surroundings, trial, supply=chosen.supply, end=chosen.end)
     refusals, warnings = sort_findings(
         config.guards,
         (

@@ -1,9 +1,11 @@
 """Devices: whether the Pods that a change adds find some, told before any of them asks.
 
 Three moments count. While the change goes on, the Pods that come before others leave need devices beside those that are
-held. Where new Pods need others than the old ones, each step of a rolling update has to find them with what has left by
-then. When it is through, all Pods of the parts that it touches need theirs, with nothing of these parts there before.
-None may be impossible; that all goes well whatever the scheduler chooses is only ever said of the first.
+held. When it is through, all its new Pods need theirs, beside all that stays and with nothing that leaves: that an old
+Pod runs somewhere is no proof that a new one may go there, for nodes are cordoned, devices tainted or withdrawn, and
+volumes move. Where new Pods need others than the old ones, or the end is not sure, each step of a rolling update has to
+find them with what has left by then. None may be impossible; that all goes well whatever the scheduler chooses is only
+ever said of the first.
 
 A roll-out that did not end may always be taken back: Pods of the earlier template are still there, and the devices that
 are missing are those that it asked for in vain.
@@ -14,17 +16,21 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import TYPE_CHECKING
 
 from stack import labels
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
 from stack.guards.mounts import kept_to, ties
+from stack.guards.taken_back import is_asked_before
 from stack.impact import FreeDevices, Happening, Method
+from stack.impact.live import read_live
 from stack.rolling import in_words
+from stack.rollout.pods import TEMPLATE_HASH
 from stack.spares.demand import Demand, read_demand
 from stack.spares.fit import Outcome, Verdict, judge
+from stack.spares.pods import at, each
 from stack.spares.reach import reach_of_claims
 from stack.spares.supply import read_supply
 
@@ -34,12 +40,15 @@ if TYPE_CHECKING:
     from stack.config.root import StackConfig
     from stack.facts import Object, Surroundings, TrialFacts
     from stack.impact import Impact, PartImpact, WorkloadImpact
+    from stack.impact.live import LiveWorkload
     from stack.planned import StackPlan
     from stack.spares.supply import Supply
 
 Wanting = tuple[Demand, int]
 """What one Pod needs, and how many there are."""
-NOT_THIS_CHANGES = frozenset({Happening.GOES_BACK, Happening.CONTINUES})
+PLACING = ("resourceClaims", "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints")
+EXCHANGED = frozenset({Happening.RESTARTS, Happening.GOES_BACK, Happening.CONTINUES})
+NOT_READ = ("Pods of this release could not be read",)
 WHO_HOLDS = "`kubectl get resourceclaims -A` shows who holds them"
 MOST_STEPS = 4
 """So many steps at the beginning of a rolling update are looked at, and as many at its end."""
@@ -96,6 +105,7 @@ def guard_devices(
     trial: TrialFacts,
     *,
     supply: Supply | None = None,
+    end: Verdict | None = None,
 ) -> tuple[Impact, tuple[GuardFinding, ...]]:
     """Judge a change, and note in its impact what was found.
 
@@ -106,44 +116,53 @@ def guard_devices(
         surroundings: what is around the stack.
         trial: the planned Deployments as they would be stored.
         supply: what `take_stock` makes of the surroundings, where somebody has asked already.
+        end: what `look_ahead` finds, where somebody has asked already.
     """
     if config.guards.devices == "off":
         return impact, ()
     change = Change(plan, impact, surroundings, trial)
     if not change.asks:
         return impact, ()
-    outlook = look_at(change, supply or take_stock(surroundings))
+    outlook = look_at(change, supply or take_stock(surroundings), end=end)
     if outlook is None:
         return impact, ()
-    seen = outlook.verdict if outlook.moment is Moment.END else outlook.beside
+    is_end = outlook.moment is Moment.END and outlook.beside.outcome is not Outcome.ANY_ORDER
+    seen = outlook.verdict if is_end else outlook.beside
     parts = tuple(_with_what_is_free(part, seen) for part in impact.parts)
     return replace(impact, parts=parts), tuple(_findings(config, change, outlook))
 
 
-def look_at(change: Change, supply: Supply, *, is_given_back: bool = True) -> Outlook | None:
+def look_at(
+    change: Change, supply: Supply, *, is_given_back: bool = True, end: Verdict | None = None
+) -> Outlook | None:
     """Judge every moment of a change; None where it asks for nothing.
 
     Args:
         change: what it asks for.
         supply: what there is.
         is_given_back: whether what other parts give back meanwhile may be waited for.
+        end: what `look_ahead` finds, where somebody has asked already: it is the same for every strategy.
     """
     meanwhile = change.meanwhile()
-    if not meanwhile and not change.is_demand_changed:
+    end = look_ahead(change, supply) if end is None else end
+    if not meanwhile and end is None:
         return None
     beside = _beside(change, supply, meanwhile, is_given_back=is_given_back)
-    if beside.outcome is Outcome.CANNOT:
-        return Outlook(verdict=beside, moment=Moment.BESIDE, beside=beside)
-    end = _afterwards(change, supply)
     if end is not None and end.outcome is Outcome.CANNOT:
         return Outlook(verdict=end, moment=Moment.END, beside=beside)
+    if beside.outcome is Outcome.CANNOT:
+        return Outlook(verdict=beside, moment=Moment.BESIDE, beside=beside)
+    is_sure = end is None or end.outcome is Outcome.ANY_ORDER
     stuck = sorted(
-        (found for part in change.parts for found in _stuck(change, part, supply)),
+        (found for part in change.parts for found in _stuck(change, part, supply, is_sure=is_sure)),
         key=lambda found: found.outcome is not Outcome.CANNOT,
     )
     if stuck and (stuck[0].outcome is Outcome.CANNOT or beside.outcome is Outcome.ANY_ORDER):
         return Outlook(verdict=stuck[0], moment=Moment.STEP, beside=beside)
-    return Outlook(verdict=beside, moment=Moment.BESIDE, beside=beside) if meanwhile else None
+    if meanwhile:
+        return Outlook(verdict=beside, moment=Moment.BESIDE, beside=beside)
+    is_told = end is not None and end.outcome is Outcome.UNKNOWN
+    return Outlook(verdict=end, moment=Moment.END, beside=beside) if end is not None and is_told else None
 
 
 def _beside(change: Change, supply: Supply, meanwhile: Sequence[Wanting], *, is_given_back: bool) -> Verdict:
@@ -157,7 +176,7 @@ def _beside(change: Change, supply: Supply, meanwhile: Sequence[Wanting], *, is_
     if change.giving and is_given_back:
         leaving = change.uids(change.giving)
         if leaving is None:
-            return replace(verdict, outcome=Outcome.UNKNOWN, reasons=("Pods of this release could not be read",))
+            return replace(verdict, outcome=Outcome.UNKNOWN, reasons=NOT_READ)
         if judge(supply, meanwhile, freed=freed | leaving).outcome is not Outcome.CANNOT:
             who = " and ".join(sorted(part.part for part in change.giving))
             return replace(verdict, outcome=Outcome.SOME_ORDER, reasons=(f"they fit once Pods of {who} have left",))
@@ -173,27 +192,49 @@ def _nowhere_else(change: Change, supply: Supply, verdict: Verdict, freed: froze
     return verdict
 
 
-def _afterwards(change: Change, supply: Supply) -> Verdict | None:
-    """Whether all can be there in the end; None where the first look says as much."""
-    if not (change.is_demand_changed or change.is_exchanged_for_more):
+def look_ahead(change: Change, supply: Supply) -> Verdict | None:
+    """Whether all new Pods can be there in the end; None where nothing leaves, or where all leaves before any comes."""
+    if not change.is_exchanging:
         return None
-    uids = change.uids(change.touched)
-    return None if uids is None else judge(supply, change.afterwards(), freed=uids)
+    ends = change.ends()
+    if ends is None:
+        return Verdict(outcome=Outcome.UNKNOWN, reasons=NOT_READ)
+    choosing = [end for end in ends if end.may_leave]
+    freed = frozenset(uid for end in ends for uid in end.leaving)
+    coming = [(end.demand, end.missing) for end in ends if end.demand is not None and end.missing]
+    # Those of which some leave, and nobody knows which, might as well be made anew.
+    anew = [(end.demand, len(end.staying) - end.may_leave) for end in choosing if end.demand is not None]
+    verdict = judge(supply, [*coming, *anew], freed=freed.union(*(end.staying for end in choosing)))
+    if verdict.outcome is not Outcome.CANNOT or not choosing:
+        return verdict
+    # But they stay where they are, also where no new one may go.
+    most = judge(supply, coming, freed=freed.union(*(end.staying for end in choosing)))
+    if most.outcome is Outcome.CANNOT:
+        return most
+    ways = product(*(combinations(end.staying, end.may_leave) for end in choosing))
+    looked_at = [frozenset(uid for some in way for uid in some) for way in islice(ways, MOST_CHOICES + 1)]
+    is_possible = len(looked_at) > MOST_CHOICES or any(
+        judge(supply, coming, freed=freed | left).outcome is not Outcome.CANNOT for left in looked_at
+    )
+    who = " and ".join(sorted({end.part for end in choosing}))
+    why = (f"it depends on which Pods of {who} leave",)
+    return replace(most, outcome=Outcome.SOME_ORDER, reasons=why) if is_possible else verdict
 
 
-def _stuck(change: Change, part: PartImpact, supply: Supply) -> Iterator[Verdict]:
+def _stuck(change: Change, part: PartImpact, supply: Supply, *, is_sure: bool) -> Iterator[Verdict]:
     """Steps of a rolling update at which a new Pod finds nothing.
 
     After so many new Pods are Ready, as many old ones have left, and `maxUnavailable` more. If the next new one finds
     no place then, nothing goes on. Which old ones have left is for Kubernetes to choose, so only what holds of every
     choice is certain. What other parts hold counts as given back all the while.
     """
-    if not change.walks(part):
+    if not change.walks(part, is_sure=is_sure):
         return
     old, others = change.old_pods(part), change.uids([each for each in change.touched if each is not part])
     if old is None or others is None:
         return
     demand = change.demand(part, part.workloads[0])
+    near = _where(supply, others.union(old))
     gone_first = (part.max_unavailable or 0) + max(0, (part.before or 0) - part.after)
     # With none gone it is judged as what comes beside all that is there, and with all gone as the end.
     steps = [ready for ready in range(part.after) if 0 < gone_first + ready < len(old)]
@@ -201,7 +242,9 @@ def _stuck(change: Change, part: PartImpact, supply: Supply) -> Iterator[Verdict
         gone = gone_first + ready
 
         def fails(choice: tuple[str, ...], asking: int = ready + 1) -> bool:
-            return judge(supply, [(demand, asking)], freed=others.union(choice)).outcome is Outcome.CANNOT
+            # What finds room where Pods of the stack were needs no look at all the other nodes.
+            asked, freed = [(demand, asking)], others.union(choice)
+            return all(judge(each, asked, freed=freed).outcome is Outcome.CANNOT for each in (near, supply))
 
         # Those come first that Kubernetes is likeliest to choose.
         choices = tuple(islice(combinations(old, gone), MOST_CHOICES + 1))
@@ -214,6 +257,12 @@ def _stuck(change: Change, part: PartImpact, supply: Supply) -> Iterator[Verdict
             yield _stuck_at(part, ready, gone, is_certain=all(failing) and len(looked_at) == len(choices))
 
 
+def _where(supply: Supply, uids: frozenset[str]) -> Supply:
+    """The nodes alone on which these Pods are."""
+    nodes = {name: node for name, node in supply.nodes.items() if any(pod.uid in uids for pod in node.pods)}
+    return replace(supply, nodes=nodes, local={name: found for name, found in supply.local.items() if name in nodes})
+
+
 def _stuck_at(part: PartImpact, ready: int, gone: int, *, is_certain: bool) -> Verdict:
     which = "whichever" if is_certain else "depending on which"
     what = "does not" if is_certain else "may not"
@@ -223,6 +272,25 @@ def _stuck_at(part: PartImpact, ready: int, gone: int, *, is_certain: bool) -> V
         f"place for {ready + 1} new one{'s' * (ready > 0)}"
     )
     return Verdict(outcome=Outcome.CANNOT if is_certain else Outcome.SOME_ORDER, reasons=(why,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """The Pods of one Deployment when a change is through.
+
+    Attributes:
+        demand: of a new one; None where none is wanted.
+        missing: Pods that have to find a place.
+        leaving: uids of those that are gone for certain.
+        staying: uids of those that keep their places, but for `may_leave` of them: which ones is not known.
+    """
+
+    part: str
+    demand: Demand | None
+    missing: int
+    leaving: tuple[str, ...]
+    staying: tuple[str, ...]
+    may_leave: int
 
 
 class Change:
@@ -252,7 +320,7 @@ class Change:
     @property
     def asks(self) -> bool:
         """Whether there is anything to look for."""
-        return self.is_demand_changed or any(self._adding())
+        return self.is_exchanging or any(self._adding())
 
     def meanwhile(self) -> list[Wanting]:
         """Pods that are made before others have left."""
@@ -264,14 +332,48 @@ class Change:
                 if workload.name in self._planned and workload.extra_pods:
                     yield part, workload
 
-    def afterwards(self) -> list[Wanting]:
-        """All Pods of the parts that get new ones."""
-        return [
-            (self.demand(part, workload), workload.after)
-            for part in self.touched
-            for workload in part.workloads
-            if workload.name in self._planned and workload.after
-        ]
+    @property
+    def is_exchanging(self) -> bool:
+        """Whether Pods come where others leave, but for a change of the topology: there all leave before any comes."""
+        comes = any(part.new or part.extra_pods for part in self.parts)
+        return comes and not self.impact.topology and any(part.leaving for part in self.parts)
+
+    def ends(self) -> list[_End] | None:
+        """What becomes of the Pods of each Deployment; None when they are not known."""
+        live = read_live(self._surroundings, namespace=self.plan.namespace, release=self.plan.release)
+        if live is None:
+            return None
+        found: list[_End] = []
+        for part in self.parts:
+            for workload in part.workloads:
+                if workload.happens is Happening.UNKNOWN:
+                    continue
+                pods = live[workload.name].pods if workload.name in live else ()
+                if pods is None or (workload.kept and live[workload.name].replica_sets is None):
+                    return None
+                of = self._kept_template(workload, live.get(workload.name))
+                staying = [pod for pod in pods if workload.kept and not pod.is_leaving and of in {None, pod.template}]
+                placed = tuple(pod.uid for pod in staying if pod.has_node)
+                is_wanted = workload.name in self._planned and workload.after > 0
+                found.append(
+                    _End(
+                        part=part.part,
+                        demand=self.demand(part, workload) if is_wanted else None,
+                        missing=max(0, workload.after - len(placed)),
+                        leaving=tuple(pod.uid for pod in pods if pod.uid not in placed),
+                        staying=placed,
+                        may_leave=max(0, len(placed) - workload.after),
+                    )
+                )
+        return found
+
+    def _kept_template(self, workload: WorkloadImpact, live: LiveWorkload | None) -> str | None:
+        """By its hash, the template of the Pods that stay; None where any may."""
+        if live is None or workload.happens not in EXCHANGED:
+            return None
+        result = self._trial.results.get(workload.name)
+        kept = None if result is None else live.of_template(result["spec"]["template"])
+        return None if kept is None else kept["metadata"]["labels"].get(TEMPLATE_HASH)
 
     def elsewhere(self) -> Iterator[tuple[str, Demand, str]]:
         """Parts whose Pods come beside one that ties them to its node: their demand on all others, and what ties."""
@@ -315,16 +417,17 @@ class Change:
         pods.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), -shared[pod["spec"].get("nodeName")]))
         return tuple(pod["metadata"]["uid"] for pod in pods)
 
-    def walks(self, part: PartImpact) -> bool:
-        """Whether the steps of a part are to be looked at one by one: its new Pods need others than the old ones.
+    def walks(self, part: PartImpact, *, is_sure: bool) -> bool:
+        """Whether the steps of a part are to be looked at one by one.
 
+        Its new Pods need others than the old ones, or it is not sure that all find theirs in the end.
         Pods that are added at the same time are of the old template first, so then the steps are others.
         """
         return (
             part.happens is Happening.RESTARTS
             and part.method is Method.ROLLING
             and part.after <= (part.before or 0)
-            and any(self._needs_other(workload.name) for workload in part.workloads)
+            and (not is_sure or any(self._needs_other(workload.name) for workload in part.workloads))
         )
 
     @property
@@ -339,8 +442,8 @@ class Change:
 
     @property
     def touched(self) -> list[PartImpact]:
-        """Parts that get new Pods, and those that go."""
-        return [part for part in self.parts if part.new or part.happens is Happening.DELETED]
+        """Parts that get new Pods, and those of which some leave."""
+        return [part for part in self.parts if part.new or part.leaving]
 
     @property
     def is_demand_changed(self) -> bool:
@@ -352,15 +455,9 @@ class Change:
         )
 
     @property
-    def is_exchanged_for_more(self) -> bool:
-        """Whether Pods that leave make room for those that are more, and then ask for it themselves."""
-        return any(part.leaving and part.after > (part.before or 0) for part in self.touched)
-
-    @property
     def is_asked_before(self) -> bool:
         """Whether all that asks for devices is what an earlier change asked for, or what takes it back."""
-        asking = [part for part in self.parts if part.new or part.extra_pods]
-        return bool(asking) and all(part.happens in NOT_THIS_CHANGES for part in asking)
+        return is_asked_before(self.parts, self._surroundings, self._trial)
 
     def _needs_other(self, name: str) -> bool:
         live, result = self._live.get(name), self._trial.results.get(name)
@@ -409,8 +506,12 @@ def _placement_of(deployment: Object) -> Object:
     """What of a Pod template decides where its Pods can be."""
     spec: Object = deployment["spec"]["template"]["spec"]
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
-    placement = {key: spec.get(key) for key in ("resourceClaims", "nodeSelector", "affinity", "tolerations")}
-    return placement | {"resources": [container.get("resources") for container in containers]}
+    placement = {key: spec.get(key) or None for key in PLACING}
+    # Other volumes are everywhere, and their names change with what they hold.
+    claims = sorted(
+        claim for volume in each(spec, "volumes") if (claim := at(volume, "persistentVolumeClaim", "claimName"))
+    )
+    return placement | {"claims": claims, "resources": [container.get("resources") for container in containers]}
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -454,6 +555,11 @@ def _way_out(config: StackConfig, change: Change, outlook: Outlook) -> tuple[str
     if any(workload.entry is not None for part in change.parts for workload in part.workloads):
         return "modelserver.nodePlacement", "", f"Choose nodes with free devices, or free them: {WHO_HOLDS}"
     counts = _counts(change.parts)
+    if outlook.verdict.outcome is Outcome.UNKNOWN and outlook.moment is Moment.END:
+        return "devices", "", f"Look whether they find some before they are exchanged: {WHO_HOLDS}"
+    if outlook.moment is Moment.END and not change.is_demand_changed:
+        back = "bring back nodes and devices that take no new Pods (cordons, taints, ResourceSlices)"
+        return "devices", "", f"Ask for fewer Pods ({counts}), free devices ({WHO_HOLDS}), or {back}"
     if outlook.moment is not Moment.BESIDE:
         return "devices", "", f"Ask for what a node has, or for fewer Pods ({counts}), or free devices: {WHO_HOLDS}"
     return "modelserver.replicas", counts, f"Ask for fewer Pods, or free devices: {WHO_HOLDS}"
@@ -463,14 +569,20 @@ def _way_out_of_surge(config: StackConfig, change: Change, surging: Sequence[Par
     strategy = config.modelserver.strategy
     alone = [part.part for part in surging if part.after == 1]
     stops = f" ({' and '.join(alone)} would stop with the only Pod, for a whole start)" if alone else ""
-    if strategy.type == "auto" and change.is_asked_before:
-        free = f"Free as many devices: {WHO_HOLDS}; or put the previous configuration back"
-        numbers = "type: RollingUpdate with maxSurge: 0 and maxUnavailable: 1"
-        return "modelserver.strategy", "auto", f"{free}; or set {numbers} until it is through{stops}"
     if strategy.type == "auto":
-        asked = [role for role in alone if role not in strategy.allow_outage]
-        allow = f", or allow an outage by name: modelserver.strategy.allowOutage: [{', '.join(asked)}]" if asked else ""
-        return "modelserver.strategy", "auto", f"Free as many devices: {WHO_HOLDS}{allow}"
+        free = f"Free as many devices: {WHO_HOLDS}"
+        # What this change does not restart is not chosen anew, so an outage that is allowed for it changes nothing.
+        restarting = {part.part for part in surging if part.happens is Happening.RESTARTS}
+        asked = [role for role in alone if role in restarting and role not in strategy.allow_outage]
+        if asked:
+            allow = f"modelserver.strategy.allowOutage: [{', '.join(asked)}]"
+            return "modelserver.strategy", "auto", f"{free}, or allow an outage by name: {allow}"
+        if len(restarting) == len(surging):
+            return "modelserver.strategy", "auto", free
+        is_going_on = any(part.happens is Happening.CONTINUES for part in surging)
+        back = "; or put the previous configuration back" * is_going_on
+        numbers = "type: RollingUpdate with maxSurge: 0 and maxUnavailable: 1"
+        return "modelserver.strategy", "auto", f"{free}{back}; or set {numbers} until it is through{stops}"
     held = next(
         workload.object.manifest["spec"]["strategy"]
         for workload in change.plan.modelserver.workloads
@@ -481,4 +593,4 @@ def _way_out_of_surge(config: StackConfig, change: Change, surging: Sequence[Par
 
 
 def _counts(parts: Sequence[PartImpact]) -> str:
-    return ", ".join(f"{part.part} {part.after}" for part in parts if part.new)
+    return ", ".join(f"{part.part} {part.after}" for part in parts if part.new or part.extra_pods)

@@ -3,19 +3,22 @@
 Neither a Deployment nor its dry run is refused for it: its Pods are, and the roll-out waits for them. A Pod that leaves
 counts until it is gone, so Pods that come before others have left count beside them (Kubernetes documentation,
 *Resource Quotas*; its quota evaluators of Pods and ResourceClaims, 1.36). What is refused could not come about in any
-order; where it depends on what comes first, that is a warning.
+order; where it depends on what comes first, that is a warning. So it is where a scope may or may not take in a Pod;
+and what can't be counted, since Pods or their claims are not known, is not judged at all, and that is said.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
 from stack.guards.identity import maker_of
 from stack.guards.limit_ranges import complete, troubles_of_pod, troubles_of_volume
+from stack.guards.taken_back import is_asked_before
 from stack.guards.volumes import changes_of_volumes
 from stack.impact import Happening, Method
 from stack.rollout import words
@@ -26,7 +29,7 @@ from stack.storage import block_of
 from stack.version import minor_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from stack.config.root import StackConfig
     from stack.facts import Object, Surroundings, TrialFacts
@@ -39,13 +42,18 @@ Charge = Counter[str]
 HAS_TO_BE_SET = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """Where a quota counts these, Pods with a container that does not say them are refused."""
 COMPUTE = ("cpu", "memory", "ephemeral-storage")
+PRIORITY, BEST_EFFORT = "PriorityClass", frozenset({"BestEffort", "NotBestEffort"})
+CLAIMS = "count/resourceclaims.resource.k8s.io"
 CLASS_DEVICES = ".deviceclass.resource.k8s.io/devices"
+IMPLICIT = "requests.deviceclass.resource.kubernetes.io/"
+BY_SCHEDULER = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of claims that the scheduler makes for the extended resources of a Pod, which count by the Pod already."""
+STORAGE_CLASS = ".storageclass.storage.k8s.io/"
 EXTENDED_BY_CLAIMS_SINCE = (1, 36)
 """Where claims count for the extended resource of their class as well (`DRAExtendedResource` on by default)."""
 RDMA = "devices.rdma"
 KEYS = {"routing-proxy": "routing.proxy.resources", "epp": "router.epp.resources", "rdma-discovery": RDMA}
 """Keys of the containers that have other resources than the model server; those of the check of NICs are fixed."""
-NOT_THIS_CHANGES = frozenset({Happening.GOES_BACK, Happening.CONTINUES})
 WAY_OUT = "see `kubectl -n {} describe resourcequota,limitrange`, or ask whoever set them"
 
 
@@ -65,9 +73,8 @@ def guard_quota(
         return
     namespace = _Namespace(config, plan, surroundings, trial)
     yield from namespace.limited()
-    if all(part.happens is not Happening.UNKNOWN for part in impact.parts):
-        for quota in surroundings.quotas or ():
-            yield from _Count(namespace, quota, impact).findings()
+    for quota in surroundings.quotas or ():
+        yield from _Count(namespace, quota, impact).findings()
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,53 @@ class _Namespace:
         return references.pod_spec(self.trial.results.get(name, manifest))
 
     def pod(self, name: str) -> Object:
-        """The same with what LimitRanges fill in."""
-        return complete(self.template(name), self.ranges)[0]
+        """The same with what LimitRanges fill in, and its PriorityClass."""
+        pod = complete(self.template(name), self.ranges)[0]
+        if not pod.get("priorityClassName") and self.default_priority and self.default_priority[0]:
+            return pod | {"priorityClassName": self.default_priority[0]}
+        return pod
+
+    @cached_property
+    def default_priority(self) -> tuple[str | None, ...]:
+        """The PriorityClass of Pods whose template names none: one answer, which may be None; empty if not known.
+
+        Of several with `globalDefault` the lowest counts (Kubernetes 1.36, admission plugin Priority). Where classes
+        may not be read, live Pods tell what was filled in for them.
+        """
+        around = self.surroundings
+        if around.priority_classes is not None:
+            defaults = [found for found in around.priority_classes.values() if found.get("globalDefault")]
+            lowest = min(defaults, key=lambda found: found["value"], default=None)
+            return (None if lowest is None else lowest["metadata"]["name"],)
+        unnamed = {
+            found["metadata"]["name"]
+            for found in around.replica_sets or ()
+            if not inside(found, "spec", "template", "spec").get("priorityClassName")
+        }
+        given = {
+            pod["spec"].get("priorityClassName") or None
+            for pod in around.release_pods or ()
+            if any(owner["name"] in unnamed for owner in each(pod, "metadata", "ownerReferences"))
+        }
+        return tuple(given) if len(given) == 1 else ()
+
+    @cached_property
+    def claims_by_pod(self) -> Mapping[str, Sequence[Object]]:
+        """Live claims by the uid of the Pod that owns them, or that they are reserved for."""
+        found: defaultdict[str, list[Object]] = defaultdict(list)
+        for claim in self.surroundings.resource_claims or ():
+            if claim["metadata"]["namespace"] == self.plan.namespace:
+                owners = each(claim, "metadata", "ownerReferences")
+                for uid in {user["uid"] for user in owners or each(claim, "status", "reservedFor")}:
+                    found[uid].append(claim)
+        return found
+
+    @cached_property
+    def pods(self) -> Sequence[Object] | None:
+        """Live Pods of the namespace; None when they are not known."""
+        if self.surroundings.pods is None:
+            return self.surroundings.namespace_pods
+        return [pod for pod in self.surroundings.pods if pod["metadata"]["namespace"] == self.plan.namespace]
 
     # -- LimitRanges ----------------------------------------------------------------------------------------------
 
@@ -167,7 +219,7 @@ def charge_of_claim(spec: Object, extended: Mapping[str, str]) -> Charge:
         spec: of the claim.
         extended: DeviceClass to the extended resource that it provides, where claims count for those.
     """
-    found: Charge = Counter({"count/resourceclaims.resource.k8s.io": 1})
+    found: Charge = Counter({CLAIMS: 1})
     for request in each(spec, "devices", "requests"):
         most: Counter[str] = Counter()
         for choice in (inside(request, "exactly"), *each(request, "firstAvailable")):
@@ -176,7 +228,7 @@ def charge_of_claim(spec: Object, extended: Mapping[str, str]) -> Charge:
                 most[name] = max(most[name], choice.get("count") or 1 if is_exact else MOST_DEVICES)
         for name, count in most.items():
             found[f"{name}{CLASS_DEVICES}"] += count
-            found[f"requests.deviceclass.resource.kubernetes.io/{name}"] += count
+            found[f"{IMPLICIT}{name}"] += count
             if name in extended:
                 found[f"requests.{extended[name]}"] += count
     return found
@@ -190,16 +242,30 @@ def charge_of_volume(change: VolumeChange) -> Charge:
         {"requests.storage": units, "persistentvolumeclaims": one, "count/persistentvolumeclaims": one}
     )
     if change.class_name:
-        found[f"{change.class_name}.storageclass.storage.k8s.io/requests.storage"] = units
-        found[f"{change.class_name}.storageclass.storage.k8s.io/persistentvolumeclaims"] = one
+        found[f"{change.class_name}{STORAGE_CLASS}requests.storage"] = units
+        found[f"{change.class_name}{STORAGE_CLASS}persistentvolumeclaims"] = one
     return +found
 
 
-def is_counted(quota: Object, pod: Object) -> bool:
-    """Whether a quota's scopes take in a Pod."""
-    asked = [{"scopeName": scope, "operator": "Exists"} for scope in each(quota, "spec", "scopes")]
-    asked += each(quota, "spec", "scopeSelector", "matchExpressions")
-    return all(_is_in_scope(scope, pod) for scope in asked)
+def is_for_priorities(quota: Object) -> bool:
+    """Whether it depends on their PriorityClass which Pods a quota counts."""
+    return any(scope["scopeName"] == PRIORITY for scope in _scopes(quota))
+
+
+def is_counted(quota: Object, pod: Object, *, taken_for_met: Collection[str] = ()) -> bool:
+    """Whether a quota's scopes take in a Pod.
+
+    Args:
+        quota: the quota.
+        pod: spec of the Pod, as it is created.
+        taken_for_met: names of scopes that are not looked at.
+    """
+    return all(_is_in_scope(scope, pod) for scope in _scopes(quota) if scope["scopeName"] not in taken_for_met)
+
+
+def _scopes(quota: Object) -> list[Object]:
+    asked: list[Object] = [{"scopeName": scope, "operator": "Exists"} for scope in each(quota, "spec", "scopes")]
+    return asked + each(quota, "spec", "scopeSelector", "matchExpressions")
 
 
 def _is_in_scope(scope: Object, pod: Object) -> bool:
@@ -207,13 +273,7 @@ def _is_in_scope(scope: Object, pod: Object) -> bool:
         case "Terminating" | "NotTerminating" as name:
             return (pod.get("activeDeadlineSeconds") is not None) == (name == "Terminating")
         case "BestEffort" | "NotBestEffort" as name:
-            containers = [*each(pod, "initContainers"), *each(pod, "containers")]
-            says = (
-                any(resource in COMPUTE[:2] for resource in inside(container, "resources", kind))
-                for container in containers
-                for kind in ("requests", "limits")
-            )
-            return (not any(says)) == (name == "BestEffort")
+            return _is_best_effort(pod) == (name == "BestEffort")
         case "PriorityClass" as name:
             priority = pod.get("priorityClassName")
             expression: Object = {"key": name, "operator": scope["operator"], "values": scope.get("values") or []}
@@ -222,6 +282,15 @@ def _is_in_scope(scope: Object, pod: Object) -> bool:
             return _looks_elsewhere(pod)
         case _:
             return False
+
+
+def _is_best_effort(pod: Object) -> bool:
+    return not any(
+        resource in COMPUTE[:2]
+        for container in (*each(pod, "initContainers"), *each(pod, "containers"))
+        for kind in ("requests", "limits")
+        for resource in inside(container, "resources", kind)
+    )
 
 
 def _looks_elsewhere(pod: Object) -> bool:
@@ -269,21 +338,39 @@ class _Count:
         self.impact = impact
         self.hard = _read(inside(quota, "status", "hard"))
         self.used = _read(inside(quota, "status", "used"))
-        self.has_scopes = bool(each(quota, "spec", "scopes") or inside(quota, "spec", "scopeSelector"))
+        self.has_scopes = bool(_scopes(quota))
+        # What is not counted yet can't be judged: how much of it there is, nobody knows.
+        self.judged = self.hard.keys() & self.used.keys()
+        self.doubts: dict[str, None] = {}
 
     def findings(self) -> Iterator[GuardFinding]:
         """What is not said, then what is too much."""
-        counted = [
-            (part, workload)
-            for part in self.impact.parts
-            for workload in part.workloads
-            if workload.name in references.deployments(self.namespace.plan)
-            and is_counted(self.quota, self.namespace.pod(workload.name))
-        ]
-        yield from self._unsaid([workload.name for _, workload in counted])
-        yield from self._too_many([(part, self._load(part, workload)) for part, workload in counted])
+        names = [name for name in references.deployments(self.namespace.plan) if self._may_count(name)]
+        yield from self._unsaid(names)
+        if all(part.happens is not Happening.UNKNOWN for part in self.impact.parts):
+            yield from self._pods(names)
         if not self.has_scopes:
             yield from self._volumes()
+
+    def _may_count(self, name: str) -> bool:
+        """Whether it counts a Deployment's new Pods, or may: then it is noted why that is not known."""
+        pod, around, scopes = self.namespace.pod(name), self.namespace.surroundings, _scopes(self.quota)
+        open_scopes: dict[str, str] = {}
+        if not self.namespace.default_priority and not pod.get("priorityClassName"):
+            open_scopes[PRIORITY] = (
+                "which PriorityClass is the default, and so whether it counts these Pods, is not known"
+            )
+        if around.limit_ranges is None and _is_best_effort(pod):
+            why = "what LimitRanges fill in, and so whether it counts these Pods, is not known"
+            open_scopes |= dict.fromkeys(BEST_EFFORT, why)
+        if not is_counted(self.quota, pod, taken_for_met=open_scopes):
+            return False
+        self.doubts |= {open_scopes[scope["scopeName"]]: None for scope in scopes if scope["scopeName"] in open_scopes}
+        return True
+
+    def _but(self) -> str:
+        """What makes a refusal a warning, at its end."""
+        return "".join(f"; {doubt}" for doubt in self.doubts)
 
     # -- what every Pod has to say --------------------------------------------------------------------------------
 
@@ -298,12 +385,15 @@ class _Count:
                 if missing := [resource for resource in wanted if not _says(container, resource)]:
                     key, what = _key_of(part, container["name"]), words.join(missing)
                     found[key, f"container {container['name']} does not set {what}"].add(name)
+        is_filled_in = self.namespace.surroundings.limit_ranges is None
+        unless = ", unless a LimitRange fills it in: those are not known" if is_filled_in else ""
+        say = warning if self.doubts or is_filled_in else refusal
         for (key, why), workloads in found.items():
-            yield refusal(
+            yield say(
                 "quota",
                 key,
                 "",
-                f"{why}, which ResourceQuota {self.name} counts, so no Pod would be created",
+                f"{why}, which ResourceQuota {self.name} counts, so no Pod would be created{unless}{self._but()}",
                 fix=f"{_set(key, 'or have a LimitRange fill it in')}; {self.namespace.way_out}",
                 workloads=workloads,
                 idle="warn",
@@ -311,10 +401,47 @@ class _Count:
 
     # -- Pods -----------------------------------------------------------------------------------------------------
 
+    def _pods(self, names: Sequence[str]) -> Iterator[GuardFinding]:
+        """Too many of them, as far as it is known how many there are."""
+        counted = _union(self._charge(self.namespace.pod(name), self._new_claims(name)) for name in names)
+        if not counted:
+            return
+        live = self.namespace.pods
+        if live is None:
+            yield self._not_known(counted, "Pods of the namespace could not be read", names)
+            return
+        if uncounted := counted.keys() - self.used.keys():
+            yield self._not_known(uncounted, "its status does not say how much is used", names)
+        ours = [pod for pod in live if "deletionTimestamp" in pod["metadata"] or self._maker_of(pod) is not None]
+        of_claims = {resource for resource in counted if self._is_of_claims(resource)} & self.judged
+        if of_claims and any(self._live_claims(pod) is None for pod in ours if is_counted(self.quota, pod["spec"])):
+            self.judged -= {resource for resource in self.hard if self._is_of_claims(resource)}
+            yield self._not_known(of_claims, "claims of Pods that are there were not found", names)
+        yield from self._too_many(
+            [
+                (part, self._load(part, workload))
+                for part in self.impact.parts
+                for workload in part.workloads
+                if workload.name in names
+            ]
+        )
+
+    def _not_known(self, resources: Iterable[str], why: str, names: Sequence[str]) -> GuardFinding:
+        return warning(
+            "quota",
+            f"ResourceQuota {self.name}",
+            "",
+            f"not known whether there is room for {words.join(sorted(resources))}: {why}",
+            fix=f"Look at what is left before you update: `kubectl -n {self.namespace.plan.namespace} describe "
+            f"resourcequota {self.name}`",
+            workloads=names,
+            idle="omit",
+        )
+
     def _load(self, part: PartImpact, workload: WorkloadImpact) -> _Load:
         live = list(self._pods_of(workload.name))
-        new = self._charge(self.namespace.pod(workload.name))
-        staying = [self._charge(pod["spec"]) for pod in live if "deletionTimestamp" not in pod["metadata"]]
+        new = self._charge(self.namespace.pod(workload.name), self._new_claims(workload.name))
+        staying = [self._charge_of_live(pod) for pod in live if "deletionTimestamp" not in pod["metadata"]]
         before, after = _sum(staying), _times(new, workload.after)
         old = staying[0] if staying else Counter[str]()
         if workload.method is Method.ROLLING and workload.new and workload.leaving and not part.max_unavailable:
@@ -323,23 +450,57 @@ class _Count:
         else:
             alone = after
         most = (before + _times(new, workload.extra_pods)) | after if workload.method is Method.ROLLING else after
-        counted = _sum(self._charge(pod["spec"]) for pod in live)
+        counted = _sum(map(self._charge_of_live, live))
         return _Load(workload.name, counted, before, after, alone, most)
 
-    def _charge(self, pod: Object) -> Charge:
+    def _charge(self, pod: Object, claims: Iterable[Charge]) -> Charge:
+        """What a Pod counts for in this quota.
+
+        Args:
+            pod: its spec.
+            claims: what the claims count for that are made for it.
+        """
         found = charge_of_pod(pod)
         if not self.has_scopes:
-            for spec in self._claims_of(pod):
-                found += charge_of_claim(spec, self._extended)
+            found += _sum(claims)
         return Counter({resource: count for resource, count in found.items() if resource in self.hard})
 
-    def _claims_of(self, pod: Object) -> Iterator[Object]:
+    def _charge_of_live(self, pod: Object) -> Charge:
+        return self._charge(pod["spec"], self._live_claims(pod) or ())
+
+    def _new_claims(self, name: str) -> Iterator[Charge]:
         plan, around = self.namespace.plan, self.namespace.surroundings
         templates = {**around.claim_templates, **{planned.name: planned.manifest for planned in plan.claims}}
-        for claim in each(pod, "resourceClaims"):
+        for claim in each(self.namespace.pod(name), "resourceClaims"):
             template = templates.get(claim.get("resourceClaimTemplateName") or "")
             if template is not None:
-                yield template["spec"]["spec"]
+                yield charge_of_claim(template["spec"]["spec"], self._extended)
+
+    def _live_claims(self, pod: Object) -> list[Charge] | None:
+        """What the claims count for that were made for a Pod that is there; None when not all of them are known.
+
+        Its template may be another now, or gone: what it has tells what counts for it.
+        """
+        entries = each(pod, "spec", "resourceClaims")
+        named = {entry.get("resourceClaimName") for entry in entries}
+        made = sum(bool(entry.get("resourceClaimTemplateName")) for entry in entries)
+        found = [
+            claim
+            for claim in self.namespace.claims_by_pod.get(pod["metadata"]["uid"], ())
+            if claim["metadata"]["name"] not in named
+        ]
+        is_by_scheduler = [BY_SCHEDULER in inside(claim, "metadata", "annotations") for claim in found]
+        if len(found) - sum(is_by_scheduler) < made:
+            return None
+        return [
+            charge_of_claim(claim["spec"], {} if is_counted_by_pod else self._extended)
+            for claim, is_counted_by_pod in zip(found, is_by_scheduler, strict=True)
+        ]
+
+    def _is_of_claims(self, resource: str) -> bool:
+        """Whether claims count for it."""
+        extended = {f"requests.{name}" for name in self._extended.values()}
+        return resource == CLAIMS or CLASS_DEVICES in resource or resource.startswith(IMPLICIT) or resource in extended
 
     @property
     def _extended(self) -> Mapping[str, str]:
@@ -351,24 +512,26 @@ class _Count:
             name: resource for name, found in classes.items() if (resource := at(found, "spec", "extendedResourceName"))
         }
 
+    def _maker_of(self, pod: Object) -> str | None:
+        return maker_of(pod, self.namespace.plan.release)
+
     def _pods_of(self, name: str) -> Iterator[Object]:
         """Pods of a Deployment, those that leave included."""
-        plan = self.namespace.plan
-        for pod in self.namespace.surroundings.release_pods or ():
-            if maker_of(pod, plan.release) == name and is_counted(self.quota, pod["spec"]):
+        for pod in self.namespace.pods or ():
+            if self._maker_of(pod) == name and is_counted(self.quota, pod["spec"]):
                 yield pod
 
     def _too_many(self, loads: Sequence[tuple[PartImpact, _Load]]) -> Iterator[GuardFinding]:
         others = _less(self.used, _sum(load.counted for _, load in loads) + self._on_their_way())
         names = [load.name for _, load in loads]
         if final := self._beyond(others + _sum(load.after for _, load in loads)):
-            yield self._refuse(final, "when this change is through", names, is_surge=False)
+            yield self._refuse(final, "when this change is through", names)
             return
         for part, load in loads:
             rest = _sum(other.before & other.after for _, other in loads if other is not load)
             if stuck := self._beyond(others + rest + load.alone):
                 when = f"while {part.part} is exchanged, with a new Pod beside the old ones"
-                yield self._refuse(stuck, when, [load.name], is_surge=True)
+                yield self._refuse(stuck, when, [load.name], part)
                 return
         for resource, count in self._beyond(others + _sum(load.most for _, load in loads)).items():
             yield warning(
@@ -376,7 +539,8 @@ class _Count:
                 "modelserver.strategy",
                 "",
                 f"ResourceQuota {self.name} allows {_say(resource, self.hard[resource])} {resource}, and with all Pods "
-                f"that come before others leave it would be {_say(resource, count)}, so some wait for others",
+                f"that come before others leave it would be {_say(resource, count)}, so some wait for others"
+                f"{self._but()}",
                 fix=f"Exchange one role after the other; {self.namespace.way_out}",
                 workloads=names,
                 idle="omit",
@@ -384,29 +548,26 @@ class _Count:
 
     def _on_their_way(self) -> Charge:
         """What Pods of the namespace count for that leave for good: those of Deployments that are planned no more."""
-        planned, plan, around = (
-            references.deployments(self.namespace.plan),
-            self.namespace.plan,
-            self.namespace.surroundings,
-        )
-        leaving = [
-            pod
-            for pod in around.pods or around.release_pods or ()
-            if pod["metadata"]["namespace"] == plan.namespace
-            and (maker := maker_of(pod, plan.release)) not in planned
+        planned = references.deployments(self.namespace.plan)
+        return _sum(
+            self._charge_of_live(pod)
+            for pod in self.namespace.pods or ()
+            if (maker := self._maker_of(pod)) not in planned
             and ("deletionTimestamp" in pod["metadata"] or maker is not None)
-        ]
-        return _sum(self._charge(pod["spec"]) for pod in leaving if is_counted(self.quota, pod["spec"]))
+            and is_counted(self.quota, pod["spec"])
+        )
 
     def _beyond(self, counted: Charge) -> dict[str, int]:
         """What is more than allowed, and more than there is now: what is too much already is not this change's."""
         return {
             resource: counted[resource]
             for resource, allowed in sorted(self.hard.items())
-            if counted[resource] > max(allowed, self.used[resource])
+            if resource in self.judged and counted[resource] > max(allowed, self.used[resource])
         }
 
-    def _refuse(self, beyond: Mapping[str, int], when: str, names: Sequence[str], *, is_surge: bool) -> GuardFinding:
+    def _refuse(
+        self, beyond: Mapping[str, int], when: str, names: Sequence[str], surging: PartImpact | None = None
+    ) -> GuardFinding:
         numbers = [
             f"{_say(resource, count)} {resource} ({_say(resource, self.hard[resource])} allowed)"
             for resource, count in beyond.items()
@@ -415,42 +576,41 @@ class _Count:
         key, fix = "modelserver.replicas", "Run fewer Pods, or have the quota raised"
         if is_router:
             key, fix = "router.epp", "Have the quota raised"
-        elif is_surge:
-            key = "modelserver.strategy"
-            first = (
-                "Allow an outage by name (modelserver.strategy.allowOutage)"
-                if self.namespace.config.modelserver.strategy.type == "auto"
-                else f"Let an old Pod leave first (maxSurge 0, maxUnavailable 1{self._if_alone(names)})"
-            )
-            fix = f"{first}, or have the quota raised"
-        say = warning if self._is_asked_before else refusal
+        elif surging is not None:
+            key, fix = "modelserver.strategy", f"{self._first(names, surging)}, or have the quota raised"
+        around, trial = self.namespace.surroundings, self.namespace.trial
+        say = warning if self.doubts or is_asked_before(self.impact.parts, around, trial) else refusal
         return say(
             "quota",
             key,
             "",
             f"{when} there would be {words.join(numbers)} in ResourceQuota {self.name}, and Pods beyond that are not "
-            "created",
+            f"created{self._but()}",
             fix=f"{fix}; {self.namespace.way_out}",
             workloads=names,
             idle="omit",
         )
 
+    def _first(self, names: Sequence[str], surging: PartImpact) -> str:
+        """How an old Pod leaves before the new one comes. What a role may do is asked only when it restarts."""
+        is_auto = self.namespace.config.modelserver.strategy.type == "auto"
+        if is_auto and surging.happens is Happening.RESTARTS:
+            return "Allow an outage by name (modelserver.strategy.allowOutage)"
+        until = "type: RollingUpdate, " if is_auto else ""
+        until_it_is = ", until it is through" if is_auto else ""
+        return f"Let an old Pod leave first ({until}maxSurge 0, maxUnavailable 1{until_it_is}{self._if_alone(names)})"
+
     def _if_alone(self, names: Sequence[str]) -> str:
         planned = references.deployments(self.namespace.plan)
-        is_alone = any(planned[name][1]["spec"]["replicas"] == 1 for name in names)
+        is_alone = any(planned[name][1]["spec"].get("replicas") == 1 for name in names)
         return ", which stops a role with one Pod" if is_alone else ""
-
-    @property
-    def _is_asked_before(self) -> bool:
-        """Whether all Pods that start are what an earlier change asked for, or take it back."""
-        asking = [part for part in self.impact.parts if part.new]
-        return bool(asking) and all(part.happens in NOT_THIS_CHANGES for part in asking)
 
     # -- volumes --------------------------------------------------------------------------------------------------
 
     def _volumes(self) -> Iterator[GuardFinding]:
         plan, around = self.namespace.plan, self.namespace.surroundings
-        added = _sum(charge_of_volume(change) for change in changes_of_volumes(plan, around.volume_claims))
+        changes = list(changes_of_volumes(plan, around.volume_claims, around.storage_classes))
+        added = _sum(map(charge_of_volume, changes))
         counted = Counter({resource: count + self.used[resource] for resource, count in added.items() if count})
         for resource, count in self._beyond(counted).items():
             yield refusal(
@@ -461,6 +621,18 @@ class _Count:
                 f"({_say(resource, self.hard[resource])} allowed) in ResourceQuota {self.name}, and the API server "
                 "would refuse one half-way through the update",
                 fix=f"Ask for smaller volumes, or have the quota raised; {self.namespace.way_out}",
+            )
+        of_classes = [resource for resource in self.hard if STORAGE_CLASS in resource]
+        unnamed = [change.volume.object.name for change in changes if not change.is_class_known]
+        if of_classes and unnamed:
+            yield warning(
+                "quota",
+                f"ResourceQuota {self.name}",
+                "",
+                f"not known whether there is room for {words.join(sorted(of_classes))}: {words.join(sorted(unnamed))} "
+                "would get the default StorageClass, and which that is could not be read",
+                fix="Name the class, or look at what is left before you update: "
+                f"`kubectl -n {plan.namespace} describe resourcequota {self.name}`",
             )
 
 
@@ -479,6 +651,14 @@ def _scale(resource: str) -> int:
 
 def _sum(charges: Iterable[Charge]) -> Charge:
     return sum(charges, Counter[str]())
+
+
+def _union(charges: Iterable[Charge]) -> Charge:
+    """The most of each."""
+    found: Charge = Counter()
+    for charge in charges:
+        found |= charge
+    return found
 
 
 def _times(charge: Charge, number: int) -> Charge:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SHARED = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 BOUND, PENDING, LOST = "Bound", "Pending", "Lost"
 LATE = "WaitForFirstConsumer"
+DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 TAKES_BACK = (1, 32)
 """Where a claim that was asked to grow and has not yet may be asked for less (RecoverVolumeExpansionFailure, beta)."""
 
@@ -58,25 +59,53 @@ class VolumeChange:
 
     Attributes:
         size: that it will have.
-        class_name: its StorageClass, None where the cluster's default decides.
+        class_name: its StorageClass, the cluster's default where it names none; None if it gets none.
         before: the size that it has; None if it is not there.
+        is_class_known: whether that is known: classes are read for what the default is.
     """
 
     volume: VolumePlan
     size: str
     class_name: str | None
     before: str | None
+    is_class_known: bool = True
 
 
-def changes_of_volumes(plan: StackPlan, live: Mapping[str, Object] | None) -> Iterator[VolumeChange]:
-    """Claims that are made or grow; none where it is not known what is there."""
+def changes_of_volumes(
+    plan: StackPlan, live: Mapping[str, Object] | None, classes: Mapping[str, Object] | None = None
+) -> Iterator[VolumeChange]:
+    """Claims that are made or grow; none where it is not known what is there.
+
+    Args:
+        plan: the plan.
+        live: claims of the namespace by name.
+        classes: StorageClasses by name; None when they are not known.
+    """
     for volume in plan.volumes if live is not None else ():
         spec = volume.object.manifest["spec"]
         claim = (live or {}).get(volume.object.name)
         before = None if claim is None else _storage(claim["spec"])
         if before is None or amount(before) < amount(_storage(spec)):
             of_class = (spec if claim is None else claim["spec"]).get("storageClassName")
-            yield VolumeChange(volume=volume, size=_storage(spec), class_name=of_class, before=before)
+            takes_default = claim is None and of_class is None
+            yield VolumeChange(
+                volume=volume,
+                size=_storage(spec),
+                class_name=default_class(classes or {}) if takes_default else of_class,
+                before=before,
+                is_class_known=not takes_default or classes is not None,
+            )
+
+
+def default_class(classes: Mapping[str, Object]) -> str | None:
+    """The class that a claim gets which names none: the newest of several defaults, of those the first by name."""
+
+    def is_default(found: Object) -> bool:
+        annotations: Mapping[str, str] = found["metadata"].get("annotations") or {}
+        return any(annotations.get(key) == "true" for key in DEFAULT_CLASS)
+
+    names = sorted(name for name, found in classes.items() if is_default(found))
+    return max(names, key=lambda name: classes[name]["metadata"].get("creationTimestamp", ""), default=None)
 
 
 # --- claims that the stack makes --------------------------------------------------------------------------------------

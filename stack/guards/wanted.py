@@ -50,10 +50,10 @@ def wanted(
         release=plan.release,
         nodes=(start_some and on("nodes")) or (start_servers and on("devices")),
         slices=asks_scheduler and on("serial", "devices"),
-        resource_claims=asks_scheduler and on("devices"),
-        device_classes=takes_devices and (on("prerequisites") or (start_servers and on("serial", "devices"))),
+        resource_claims=asks_scheduler and on("devices", "quota"),
+        device_classes=takes_devices and (on("prerequisites") or (start_servers and on("serial", "devices", "quota"))),
         rivals=asks_scheduler and on("serial"),
-        storage_classes=has_classes and on("volumes", "prerequisites"),
+        storage_classes=has_classes and on("volumes", "prerequisites", "quota"),
         limits=(start_some or any(changes_of_volumes(plan, near.volume_claims))) and on("quota"),
         claim_templates=frozenset(templates.keys() - managed)
         if on("prerequisites", "serial", "devices", "quota")

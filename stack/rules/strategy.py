@@ -89,7 +89,7 @@ def keeps_a_pod(setting: Setting) -> Iterator[Finding]:
 
 
 def allows_outages_of_roles_with_pods(setting: Setting) -> Iterator[Finding]:
-    """An outage of a role that has none to lose."""
+    """An outage of a role that has no Pods, or so many that none is needed."""
     for place, role in enumerate(setting.config.modelserver.strategy.allow_outage):
         if role not in setting.roles:
             yield error(
@@ -97,6 +97,13 @@ def allows_outages_of_roles_with_pods(setting: Setting) -> Iterator[Finding]:
                 role,
                 f"there are no {role} Pods",
                 fix=f"Remove it, or give {role} replicas",
+            )
+        elif setting.pods[role] > 1 and not setting.is_placed:
+            yield warning(
+                f"modelserver.strategy.allowOutage[{place}]",
+                role,
+                f"changes nothing: of {setting.pods[role]} {role} Pods one leaves at a time, so the role never stops",
+                fix="Remove it",
             )
 
 

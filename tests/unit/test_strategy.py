@@ -13,7 +13,7 @@ from stack.facts import NOTHING_READ, StateFacts, Surroundings
 from stack.impact import Happening
 from stack.plan import plan_stack
 from tests.builders import accepted, merged, plan
-from tests.unit.guards.changing import BASE, IMAGE, spares, warned, weigh
+from tests.unit.guards.changing import BASE, IMAGE, cordoned, spares, warned, weigh
 from tests.unit.guards.scene import claim
 from tests.unit.guards.test_guard_quota import quota, weighed
 from tests.unit.impact.world import first_plan
@@ -196,6 +196,30 @@ def test_a_single_replica_that_may_stop_does_not_where_nothing_is_known() -> Non
     before = with_pods(aggregated=1, allow=("aggregated",))
     weighed = weigh(before, IMAGE, published=1, seen=lambda surroundings: replace(surroundings, slices=None))
     assert strategies(weighed.plan) == {"aggregated": SURGE}
+    [note] = part(weighed, "aggregated").notes
+    assert "whether devices are spare for one Pod more is not known" in note
+    assert "nothing has to stop" not in note
+
+
+def test_a_quota_that_could_not_be_read_is_no_room() -> None:
+    """Nor is it taken for full: who may stop does not for that."""
+    asked = {"guards": {"quota": "enforce"}}
+    weighed = weigh(merged(with_pods(1, 2, allow=("prefill",)), asked), IMAGE, published=9)
+    assert strategies(weighed.plan) == {"prefill": SURGE, "decode": IN_TURN}
+    assert "whether the namespace's quota leaves room for one Pod more is not known" in part(weighed, "decode").notes[0]
+    weighed = weigh(
+        merged(with_pods(1, 2), asked), IMAGE, published=9, seen=lambda seen: replace(seen, quotas=[], limit_ranges=[])
+    )
+    assert strategies(weighed.plan)["decode"] == SURGE
+
+
+@pytest.mark.parametrize("held", [SURGE, IN_TURN, RECREATE])
+def test_where_no_strategy_helps_none_is_chosen(held: dict[str, Any]) -> None:
+    """The node of all Pods takes no new ones."""
+    weighed = weigh(with_pods(1, 2, allow=("prefill",)), IMAGE, published=9, meanwhile=live(held), seen=cordoned)
+    assert [letter.key for letter in weighed.refusals] == ["devices"]
+    assert strategies(weighed.plan) == {"prefill": held, "decode": held}
+    assert not any(part.notes for part in weighed.impact.parts)
 
 
 def test_a_guard_that_is_off_looks_for_no_spares() -> None:
@@ -248,6 +272,9 @@ def test_whatever_is_spare_no_surge_hangs_and_no_role_stops_unasked(
     found = weigh(before, merged(IMAGE, {"modelserver": more}), published=prefill + decode + spare)
     pods = {"prefill": prefill, "decode": decode + grow}
     chosen = strategies(found.plan)
+    if grow and not spare:
+        assert found.refusals, "where all Pods together find no place, no strategy helps"
+        return
     surging = {role for role in pods if chosen[role] == SURGE}
     must = {role for role, count in pods.items() if count == 1 and role not in allow}
     assert must <= surging, "a single replica that nobody allowed to stop does not"
@@ -386,6 +413,43 @@ def test_a_surge_that_waits_in_vain_is_told_what_helps_now() -> None:
     assert "allowOutage" not in letter.fix
 
 
+def test_an_outage_is_offered_only_for_what_is_chosen_anew() -> None:
+    """Prefill goes on with one more Pod, for which there is no device, while decode grows into what is free."""
+    before = with_pods(1, 2)
+    env = {"modelserver": {"extraServeEnv": {"prefill": {"A": "1"}}}}
+
+    def waiting(world: World) -> None:
+        world.roll(first_plan(**merged(before, env)), "rel-prefill", taken=0, given=1, placed=False, ready=False)
+
+    change = merged(env, {"modelserver": {"replicas": {"decode": 3}}})
+    found = weigh(before, change, published=4, meanwhile=waiting)
+    assert part(found, "prefill").happens is Happening.CONTINUES
+    [letter] = found.refusals
+    assert letter.key == "modelserver.strategy"
+    assert "allowOutage" not in letter.fix
+    assert "or put the previous configuration back; or set type: RollingUpdate with maxSurge: 0" in letter.fix
+
+
+def test_an_outage_of_a_strategy_that_goes_on_is_told_where_nobody_allowed_it() -> None:
+    before = with_pods(aggregated=2)
+
+    def gone(world: World) -> None:
+        world.roll(first_plan(**merged(before, IMAGE)), "rel-aggregated", taken=0, given=0)
+        world.deployments["rel-aggregated"]["spec"]["strategy"] = RECREATE
+
+    found = weigh(before, IMAGE, published=4, meanwhile=gone)
+    assert part(found, "aggregated").outage is not None
+    [letter] = found.warnings
+    assert (letter.key, letter.value) == ("modelserver.strategy", "auto")
+    assert letter.why.startswith("aggregated serves nothing for ")
+
+
+def test_allowing_an_outage_of_several_replicas_changes_nothing() -> None:
+    keys = [letter.key for letter in accepted(**with_pods(1, 3, allow=("prefill", "decode"))).warnings]
+    assert "modelserver.strategy.allowOutage[1]" in keys
+    assert "modelserver.strategy.allowOutage[0]" not in keys
+
+
 # --- volumes for one node or one Pod ----------------------------------------------------------------------------------
 
 
@@ -452,6 +516,13 @@ def test_a_volume_for_one_pod_leaves_recreate_alone_and_that_must_be_allowed() -
     assert "one Pod alone can mount claim rel-compile-cache-aggregated, so aggregated stops" in letter.why
     assert "allowOutage: [aggregated]" in letter.fix
     assert "`guards.volumes: warn` lets it pass" in letter.fix
+
+    unguarded = merged(before, {"guards": {"volumes": "off"}})
+    weighed = weigh(unguarded, IMAGE, published=9)
+    assert weighed.refusals == ()
+    [letter] = weighed.warnings
+    assert letter.why.startswith("aggregated serves nothing for ")
+    assert "allowOutage: [aggregated]" in letter.fix
 
     allowed = merged(with_pods(aggregated=1, allow=("aggregated",)), cache("ReadWriteOncePod"))
     weighed = weigh(allowed, IMAGE, published=1)

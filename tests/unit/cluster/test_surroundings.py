@@ -156,6 +156,37 @@ def test_what_could_not_be_read_of_the_release_may_be_read_among_all(full: Stand
     assert around.deployments == [named("rel-decode", "ns", **OURS)]
 
 
+def test_where_only_the_namespace_may_be_read_its_pods_are(full: StandIn) -> None:
+    full.tell(LISTS["pods"], (403, {"kind": "Status"}))
+    full.tell_list("/api/v1/namespaces/ns/pods", named("ours", "ns", **OURS), named("bare", "ns"))
+    around = read()
+    assert around.pods is None
+    assert [each["metadata"]["name"] for each in around.namespace_pods or ()] == ["ours", "bare"]
+    assert (
+        full.query_of("/api/v1/namespaces/ns/pods")["fieldSelector"] == "status.phase!=Succeeded,status.phase!=Failed"
+    )
+    assert read(replace(EVERYTHING, limits=False)).namespace_pods is None, "nobody looks at them"
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        ({"scopes": ["BestEffort"]}, None),
+        ({"scopes": ["PriorityClass"]}, ["high"]),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}}, ["high"]),
+    ],
+)
+def test_priority_classes_are_read_only_where_a_quota_depends_on_them(
+    full: StandIn, spec: dict[str, Any], want: list[str] | None
+) -> None:
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    full.tell_list(classes, named("high"))
+    full.tell_list(LISTS["quotas"], named("team", "ns") | {"spec": spec})
+    found = read().priority_classes
+    assert (None if found is None else list(found)) == want
+    assert full.times_asked(classes) == (want is not None)
+
+
 def test_what_is_refused_for_one_reason_is_told_in_one_line(full: StandIn) -> None:
     for path in (LISTS["nodes"], LISTS["slices"], LISTS["storage_classes"], SECRET, path_of(GATEWAY)):
         full.tell(path, (403, {"kind": "Status"}))

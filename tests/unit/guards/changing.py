@@ -104,6 +104,27 @@ def weigh(
     return weigh_change(wanted.config, plan, found, world.trial(plan))
 
 
+def cordoned(surroundings: Surroundings, name: str = "n1") -> Surroundings:
+    """A node that takes no new Pods."""
+    nodes = [
+        merged(each, {"spec": {"unschedulable": True}}) if each["metadata"]["name"] == name else each
+        for each in surroundings.nodes or ()
+    ]
+    return replace(surroundings, nodes=nodes)
+
+
+def tainted(surroundings: Surroundings, name: str = "n1") -> Surroundings:
+    """The devices of a node are not given away any more."""
+    taint = {"key": "unhealthy", "effect": "NoSchedule"}
+    slices = [
+        merged(each, {"spec": {"devices": [{**device, "taints": [taint]} for device in each["spec"]["devices"]]}})
+        if each["spec"]["nodeName"] == name
+        else each
+        for each in surroundings.slices or ()
+    ]
+    return replace(surroundings, slices=slices)
+
+
 def warned(weighed: Weighed) -> list[GuardProblem]:
     """What the guards warn of; that a strategy stops a role is said by none of them."""
     return [letter for letter in weighed.warnings if isinstance(letter, GuardProblem)]

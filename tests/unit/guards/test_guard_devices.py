@@ -9,12 +9,16 @@ import pytest
 
 from tests.builders import merged
 from tests.devices import claim, devices, resource_slice
-from tests.unit.guards.changing import BASE, IMAGE, NPU, spares, warned, weigh
+from tests.unit.guards.changing import BASE, IMAGE, NPU, cordoned, spares, tainted, warned, weigh
+from tests.unit.guards.scene import claim as volume_claim
 from tests.unit.impact.world import first_plan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stack.facts import Surroundings
     from tests.unit.guards.changing import Blocks
+    from tests.unit.impact.world import World
 
 NEITHER_MORE_NOR_ALL: Blocks = {
     "modelserver": {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
@@ -167,6 +171,109 @@ def test_what_could_not_be_read_is_never_fine(missing: str) -> None:
     [letter] = weighed.warnings
     assert letter.why.startswith(f"{WHY}not known")
     assert spares(weighed)["decode"] == "not known to be free"
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+TWO_EACH: Blocks = merged(BASE, {"modelserver": {"replicas": {"prefill": 2, "decode": 2}}})
+THROUGH = "devices for when this change is through, its Pods: "
+
+
+@pytest.mark.parametrize("gone", [cordoned, tainted], ids=["cordoned", "tainted"])
+@pytest.mark.parametrize("strategy", [{}, NEITHER_MORE_NOR_ALL, RECREATE], ids=["one more", "one fewer", "Recreate"])
+def test_where_old_pods_run_new_ones_may_have_no_place(
+    strategy: Blocks, gone: Callable[[Surroundings], Surroundings]
+) -> None:
+    """No way of exchanging them helps, so none is recommended."""
+    weighed = weigh(merged(TWO_EACH, strategy), IMAGE, published=4, elsewhere={"n2": 0}, seen=gone)
+    [letter] = weighed.refusals
+    assert letter.key == "devices"
+    assert letter.why.startswith(f"{THROUGH}cannot fit")
+    assert "maxSurge" not in letter.fix
+    assert "bring back nodes and devices" in letter.fix
+
+
+@pytest.mark.parametrize(("elsewhere", "fits"), [(4, True), (2, False)])
+def test_spares_for_one_pod_more_have_to_be_enough_for_all_in_the_end(elsewhere: int, *, fits: bool) -> None:
+    weighed = weigh(TWO_EACH, IMAGE, published=4, elsewhere={"n2": elsewhere}, seen=cordoned)
+    assert (weighed.refusals == ()) is fits
+    assert spares(weighed)["prefill"] == "free", "which is of the Pods that come first"
+
+
+def test_pods_that_stay_on_a_cordoned_node_need_no_other_place() -> None:
+    """Two of decode leave and two stay where no new one may go; the new one of prefill has a place of its own."""
+    before = merged(BASE, {"modelserver": {"replicas": {"prefill": 1, "decode": 4}}})
+    change = {"modelserver": {"extraServeEnv": {"prefill": {"A": "1"}}, "replicas": {"decode": 2}}}
+    assert weigh(before, change, published=5, elsewhere={"n2": 1}, seen=cordoned).refusals == ()
+    assert weigh(before, change, published=5, elsewhere={"n2": 0}, seen=cordoned).refusals
+
+
+def test_a_volume_that_is_reached_from_nodes_without_devices_only_is_refused() -> None:
+    def stored(surroundings: Surroundings) -> Surroundings:
+        claims, volumes = {}, {}
+        for name, at in (("here", "n1"), ("there", "n2")):
+            found = volume_claim(name, modes=("ReadWriteMany",))
+            claims[name] = merged(found, {"spec": {"volumeName": f"of-{name}"}})
+            term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [at]}]}
+            affinity = {"required": {"nodeSelectorTerms": [term]}}
+            volumes[f"of-{name}"] = {"metadata": {"name": f"of-{name}"}, "spec": {"nodeAffinity": affinity}}
+        return replace(surroundings, volume_claims=claims, volumes=volumes)
+
+    def model(name: str) -> Blocks:
+        return {"storage": {"model": {"kind": "existingClaim", "existingClaim": name}}}
+
+    before = merged(merged(TWO_EACH, NEITHER_MORE_NOR_ALL), model("here"))
+    [letter] = weigh(before, model("there"), published=9, elsewhere={"n2": 0}, seen=stored).refusals
+    assert letter.why.startswith(f"{THROUGH}cannot fit")
+    assert weigh(before, model("there"), published=9, elsewhere={"n2": 4}, seen=stored).refusals == ()
+
+
+def test_a_claim_template_that_was_made_anew_under_its_name_counts_as_it_is() -> None:
+    before = merged(
+        merged(TWO_EACH, NEITHER_MORE_NOR_ALL), {"devices": {"claimTemplate": None, "claimTemplateName": "mine"}}
+    )
+    request = {"name": "npu", "exactly": {"deviceClassName": NPU, "count": 4}}
+    template = {"metadata": {"name": "mine"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+    weighed = weigh(before, IMAGE, published=4, seen=lambda seen: replace(seen, claim_templates={"mine": template}))
+    [letter] = weighed.refusals
+    assert letter.why.startswith(f"{THROUGH}cannot fit")
+
+
+@pytest.mark.parametrize(("prefill", "fits"), [(4, True), (5, False)])
+def test_a_role_that_grows_and_restarts_has_the_devices_of_one_that_shrinks(prefill: int, *, fits: bool) -> None:
+    before = merged(NEITHER_MORE_NOR_ALL, {"modelserver": {"replicas": {"prefill": 2, "decode": 4}}})
+    change = {"modelserver": {"extraServeEnv": {"prefill": {"A": "1"}}, "replicas": {"prefill": prefill, "decode": 2}}}
+    assert (weigh(merged(BASE, before), change, published=6).refusals == ()) is fits
+
+
+def test_what_is_not_known_of_the_end_is_a_warning_also_where_nothing_comes_beside() -> None:
+    bound = merged(volume_claim("model-store", modes=("ReadWriteMany",)), {"spec": {"volumeName": "unread"}})
+    weighed = weigh(
+        merged(TWO_EACH, NEITHER_MORE_NOR_ALL),
+        IMAGE,
+        published=4,
+        seen=lambda seen: replace(seen, volume_claims={"model-store": bound}, volumes={}),
+    )
+    assert weighed.refusals == ()
+    [letter] = warned(weighed)
+    assert letter.why.startswith(f"{THROUGH}not known. prefill: the volume of claim model-store could not be read")
+
+
+def test_taking_back_what_one_role_was_through_with_is_not_refused_for_devices() -> None:
+    """Prefill restarts to the template it had, decode waits with its first new Pod."""
+
+    def half_way(world: World) -> None:
+        new = first_plan(**merged(BASE, IMAGE))
+        world.roll(new, "rel-prefill", taken=1, given=1)
+        world.roll(new, "rel-decode", taken=0, given=1, placed=False, ready=False)
+
+    weighed = weigh(BASE, {}, published=3, meanwhile=half_way)
+    assert [part.happens.value for part in weighed.impact.parts][:2] == ["restarts", "goes back"]
+    assert weighed.refusals == ()
+    [letter] = warned(weighed)
+    assert letter.why.startswith(f"{WHY}cannot fit")
+    other = {"modelserver": {"extraServeEnv": {"prefill": {"A": "1"}}}}
+    assert weigh(BASE, other, published=3, meanwhile=half_way).refusals, "what was never there is no way back"
 
 
 # --- step by step -----------------------------------------------------------------------------------------------------

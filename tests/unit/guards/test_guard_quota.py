@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from stack.facts import TrialFacts
 from stack.guards.limit_ranges import complete, troubles_of_pod, troubles_of_volume
-from stack.guards.quota import charge_of_claim, charge_of_pod, is_counted
-from tests.builders import merged
-from tests.devices import claim_spec, request
+from stack.guards.quota import charge_of_claim, charge_of_pod, guard_quota, is_counted
+from stack.impact import foresee
+from stack.plan import plan_stack
+from tests.builders import accepted, merged
+from tests.devices import claim_spec, device_class, request
 from tests.unit.guards.changing import BASE, IMAGE, NPU, warned, weigh
-from tests.unit.impact.world import first_plan
+from tests.unit.guards.scene import storage_class
+from tests.unit.impact.world import World, first_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from stack.facts import Surroundings
     from stack.weigh import Weighed
-    from tests.unit.impact.world import World
 
 Object = dict[str, Any]
 ON: Object = {"guards": {"quota": "enforce", "devices": "off"}}
@@ -50,6 +53,22 @@ def in_full(pod: Object, deployments: dict[str, Object]) -> Object:
     return merged(pod, {"metadata": {"ownerReferences": [owner]}}) | {"spec": pod["spec"] | spec}
 
 
+def claims_of(pods: Sequence[Object], templates: Mapping[str, Object]) -> list[Object]:
+    """The claims that were made for Pods, as their templates were then."""
+    return [
+        {
+            "metadata": {
+                "name": f"{pod['metadata']['name']}-{entry['name']}",
+                "namespace": "ns",
+                "ownerReferences": [{"kind": "Pod", "uid": pod["metadata"]["uid"], "controller": True}],
+            },
+            "spec": templates[entry["resourceClaimTemplateName"]]["spec"]["spec"],
+        }
+        for pod in pods
+        for entry in pod["spec"].get("resourceClaims", ())
+    ]
+
+
 def weighed(
     change: Object,
     *quotas: Object,
@@ -59,13 +78,23 @@ def weighed(
     meanwhile: Callable[[World], object] = lambda _: None,
 ) -> Weighed:
     """A change of a stack of one prefill, two decode and one endpoint picker Pod beside these quotas."""
-    epp = first_plan(**base).router
-    planned = {each.name: each.manifest for each in epp if each.kind == "Deployment"}
+    ran = first_plan(**base)
+    planned = {each.name: each.manifest for each in ran.router if each.kind == "Deployment"}
+    templates = {each.name: each.manifest for each in ran.claims}
 
     def seen(around: Surroundings) -> Surroundings:
         deployments = {live["metadata"]["name"]: live for live in around.deployments or ()} | planned
         pods = [in_full(pod, deployments) for pod in around.release_pods or ()]
-        return also(replace(around, pods=pods, release_pods=pods, quotas=list(quotas), limit_ranges=list(ranges)))
+        return also(
+            replace(
+                around,
+                pods=pods,
+                release_pods=pods,
+                resource_claims=claims_of(pods, templates),
+                quotas=list(quotas),
+                limit_ranges=list(ranges),
+            )
+        )
 
     return weigh(merged(base, ON), change, published=9, seen=seen, meanwhile=meanwhile)
 
@@ -225,8 +254,251 @@ def test_what_was_asked_for_before_is_only_warned_of() -> None:
     assert letters(found) == ["warns modelserver.strategy"]
 
 
+def part_way(*, taken: int, given: int) -> Callable[[World], None]:
+    """A roll-out that prefill has behind it and decode so far: Pods taken from the old template, given to the new."""
+    wanted = first_plan(**merged(merged(BASE, ON), IMAGE))
+
+    def roll(world: World) -> None:
+        world.roll(wanted, "rel-prefill", taken=1, given=1)
+        world.roll(wanted, "rel-decode", taken=taken, given=given, ready=False)
+
+    return roll
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "want"),
+    [
+        pytest.param(part_way(taken=1, given=1), "warns", id="decode is half through"),
+        pytest.param(part_way(taken=0, given=0), "warns", id="no decode Pod was ever made"),
+        pytest.param(part_way(taken=2, given=2), "refuses", id="it came to its end, so going back is a change as any"),
+    ],
+)
+def test_a_role_that_was_through_is_taken_back_with_the_other(meanwhile: Callable[[World], None], want: str) -> None:
+    found = weighed({}, quota({"pods": "4"}, {"pods": "4"}), meanwhile=meanwhile)
+    assert letters(found) == [f"{want} modelserver.strategy"]
+
+
+def test_another_image_is_no_way_back_for_a_role_that_was_through() -> None:
+    """Decode takes back, prefill goes on to what it never had."""
+    third: Object = {"modelserver": {"extraServeArgs": {"prefill": ["--seed=7"]}}}
+    found = weighed(third, quota({"pods": "4"}, {"pods": "4"}), meanwhile=part_way(taken=1, given=1))
+    assert letters(found) == ["refuses modelserver.strategy"]
+
+
+def test_what_is_taken_back_is_not_told_to_allow_an_outage() -> None:
+    """What may stop is asked for a role that restarts; this one keeps the strategy that it has."""
+    two: Object = {"modelserver": {"strategy": {"type": "auto"}, "replicas": {"prefill": 2, "decode": 2}}}
+    base = merged(BASE, two)
+
+    def half(world: World) -> None:
+        world.roll(first_plan(**merged(merged(base, ON), IMAGE)), "rel-prefill", taken=1, given=1)
+        for name in ("rel-prefill", "rel-decode"):
+            numbers = {"maxSurge": 1, "maxUnavailable": 0}
+            world.deployments[name]["spec"]["strategy"] = {"type": "RollingUpdate", "rollingUpdate": numbers}
+
+    [letter] = warned(weighed({}, quota({"pods": "5"}, {"pods": "5"}), base=base, meanwhile=half))
+    assert letter.key == "modelserver.strategy"
+    assert letter.fix.startswith("Let an old Pod leave first (type: RollingUpdate, maxSurge 0, maxUnavailable 1, until")
+    assert "allowOutage" not in letter.fix
+
+
+# --- what is not known ------------------------------------------------------------------------------------------------
+
+
 def test_a_quota_that_nobody_has_counted_yet_says_nothing() -> None:
     assert letters(weighed(IMAGE, quota({"pods": "1"}, {}) | {"status": {}})) == []
+
+
+def test_what_is_allowed_without_what_is_used_is_not_judged() -> None:
+    found = weighed(IMAGE, quota({"pods": "1", "count/pods": "99"}, {"count/pods": "4"}))
+    assert found.refusals == ()
+    [letter] = warned(found)
+    assert letter.key == "ResourceQuota team"
+    assert letter.why == "not known whether there is room for pods: its status does not say how much is used"
+
+
+@pytest.mark.parametrize(
+    ("base", "want"),
+    [pytest.param(IN_TURN, [], id="in turn"), pytest.param({}, ["refuses modelserver.strategy"], id="one more")],
+)
+def test_pods_of_the_namespace_will_do_where_those_of_all_may_not_be_read(base: Object, want: list[str]) -> None:
+    def here_only(around: Surroundings) -> Surroundings:
+        return replace(around, pods=None, namespace_pods=around.pods)
+
+    full = quota({"pods": "4"}, {"pods": "4"})
+    assert letters(weighed(IMAGE, full, base=merged(BASE, base), also=here_only)) == want
+
+
+def test_pods_that_could_not_be_read_are_not_counted_as_none() -> None:
+    def unread(around: Surroundings) -> Surroundings:
+        return replace(around, pods=None, release_pods=None)
+
+    full = quota({"pods": "4"}, {"pods": "4"})
+    found = weighed(IMAGE, full, base=merged(BASE, IN_TURN), also=unread)
+    assert letters(found) == ["warns ResourceQuota team"]
+    assert "Pods of the namespace could not be read" in warned(found)[0].why
+
+
+OTHER_DEVICES: Object = {
+    "devices": {
+        "claimTemplate": {
+            "requests": [{"name": "npu", "deviceClassName": NPU, "count": 1, "selectors": ["device.driver == 'x'"]}]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize("resource", [CLAIMED, "count/resourceclaims.resource.k8s.io"])
+@pytest.mark.parametrize(
+    ("base", "want"),
+    [pytest.param(IN_TURN, [], id="in turn"), pytest.param({}, ["refuses modelserver.strategy"], id="one more")],
+)
+def test_live_pods_count_for_the_claims_that_they_have(resource: str, base: Object, want: list[str]) -> None:
+    """The planned template has another name, and those that are there are not planned any more."""
+    found = weighed(OTHER_DEVICES, quota({resource: "3"}, {resource: "3"}), base=merged(BASE, base))
+    assert letters(found) == want
+
+
+@pytest.mark.parametrize("seen", [None, []])
+def test_claims_of_live_pods_that_are_not_found_are_not_judged(seen: list[Object] | None) -> None:
+    def without(around: Surroundings) -> Surroundings:
+        return replace(around, resource_claims=seen)
+
+    counted = quota({CLAIMED: "3", "pods": "4"}, {CLAIMED: "3", "pods": "4"})
+    found = weighed(OTHER_DEVICES, counted, base=merged(BASE, IN_TURN), also=without)
+    assert letters(found) == ["warns ResourceQuota team"]
+    assert warned(found)[0].why == (
+        f"not known whether there is room for {CLAIMED}: claims of Pods that are there were not found"
+    )
+    beside = weighed(OTHER_DEVICES, counted, also=without)
+    assert "refuses modelserver.strategy" in letters(beside), "Pods are counted all the same"
+
+
+def test_claims_that_the_scheduler_makes_count_by_their_pods_already() -> None:
+    """Extended resources of a class: Kubernetes 1.36 takes off the claim what the Pod counts for."""
+    server: Object = {"resources": {"requests": {"example.com/npu": "1"}, "limits": {"example.com/npu": "1"}}}
+    base = merged(BASE, {"modelserver": server})
+
+    def scheduled(around: Surroundings) -> Surroundings:
+        made = [
+            {
+                "metadata": {
+                    "name": f"{pod['metadata']['name']}-extended",
+                    "namespace": "ns",
+                    "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+                    "ownerReferences": [{"kind": "Pod", "uid": pod["metadata"]["uid"], "controller": True}],
+                },
+                "spec": claim_spec(request("r", "big")),
+            }
+            for pod in around.pods or ()
+            if "epp" not in pod["metadata"]["name"]
+        ]
+        classes = {**(around.device_classes or {}), "big": device_class("big", resource="example.com/npu")}
+        return replace(around, resource_claims=[*(around.resource_claims or ()), *made], device_classes=classes)
+
+    resource = "requests.example.com/npu"
+    room_for_one = quota({resource: "4"}, {resource: "3"})
+    assert letters(weighed(IMAGE, room_for_one, base=base, also=scheduled)) == ["warns modelserver.strategy"]
+
+
+def standard(**over: Any) -> Object:
+    return {"standard": {"metadata": {"name": "standard"}, "value": 5, "globalDefault": True, **over}}
+
+
+HIGHER: Object = {"metadata": {"name": "higher"}, "value": 9, "globalDefault": True}
+
+
+def with_priority(name: str | None, **around: Any) -> Callable[[Surroundings], Surroundings]:
+    """Live Pods with a PriorityClass, and what else is seen."""
+
+    def seen(found: Surroundings) -> Surroundings:
+        given = {} if name is None else {"priorityClassName": name}
+        pods = [merged(pod, {"spec": given}) for pod in found.pods or ()]
+        return replace(found, pods=pods, release_pods=pods, **around)
+
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("scope", "also", "want"),
+    [
+        pytest.param("In", with_priority("standard", priority_classes=standard()), ["refuses"], id="it is the default"),
+        pytest.param("In", with_priority("standard"), ["refuses"], id="live Pods got it"),
+        pytest.param("In", with_priority(None, priority_classes=standard()), ["refuses"], id="it became the default"),
+        pytest.param("In", with_priority(None, priority_classes=standard(globalDefault=False)), [], id="no default"),
+        pytest.param("In", with_priority(None), [], id="live Pods got none"),
+        pytest.param(
+            "In", with_priority("standard", replica_sets=None), ["warns"], id="not known, and so it may count"
+        ),
+        pytest.param("DoesNotExist", with_priority(None), ["refuses"], id="for those without, which live Pods are"),
+        pytest.param("DoesNotExist", with_priority("standard"), [], id="for those without, and live Pods got one"),
+        pytest.param("DoesNotExist", with_priority(None, priority_classes=standard()), [], id="for those without"),
+        pytest.param(
+            "In",
+            with_priority(None, priority_classes={"higher": HIGHER, **standard()}),
+            ["refuses"],
+            id="of two defaults the lower",
+        ),
+    ],
+)
+def test_pods_that_name_no_priority_class_have_the_default_one(
+    scope: str, also: Callable[[Surroundings], Surroundings], want: list[str]
+) -> None:
+    expression: Object = {"scopeName": "PriorityClass", "operator": scope}
+    if scope == "In":
+        expression["values"] = ["standard"]
+    counted = quota({"pods": "4"}, {"pods": "4"}, scopeSelector={"matchExpressions": [expression]})
+    found = letters(weighed({"modelserver": {"replicas": {"decode": 5}}}, counted, also=also))
+    assert found == [f"{word} modelserver.replicas" for word in want]
+
+
+def test_a_priority_class_that_is_named_stays() -> None:
+    own: Object = {
+        "modelserver": {"podOverrides": {role: {"priorityClassName": "high"} for role in ("prefill", "decode")}}
+    }
+    expression = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+    counted = quota({"pods": "3"}, {"pods": "3"}, scopeSelector={"matchExpressions": [expression]})
+    more: Object = {"modelserver": {"replicas": {"decode": 3}}}
+    found = weighed(more, counted, base=merged(BASE, own), also=with_priority("high", priority_classes=standard()))
+    assert letters(found) == ["refuses modelserver.replicas"]
+
+
+def test_what_limit_ranges_may_fill_in_is_not_taken_for_missing() -> None:
+    def unread(around: Surroundings) -> Surroundings:
+        return replace(around, limit_ranges=None)
+
+    found = weighed(IMAGE, quota({"limits.cpu": "999"}, {"limits.cpu": "3"}), also=unread)
+    assert found.refusals == ()
+    told = {letter.key: letter.why for letter in warned(found)}
+    assert "unless a LimitRange fills it in" in told["routing.proxy.resources"]
+
+
+def test_whether_a_pod_asks_for_nothing_is_not_known_without_limit_ranges() -> None:
+    empty: Object = {"resources": {"requests": {}, "limits": {}}}
+    base = BASE | {"modelserver": BASE["modelserver"] | empty, "routing": {"proxy": empty}}
+    best_effort = quota({"pods": "2"}, {"pods": "0"}, scopes=["BestEffort"])
+    assert letters(weighed(IMAGE, best_effort, base=base)) == ["refuses modelserver.replicas"]
+    unread = weighed(IMAGE, best_effort, base=base, also=lambda around: replace(around, limit_ranges=None))
+    assert letters(unread) == ["warns modelserver.replicas"]
+    assert "what LimitRanges fill in, and so whether it counts these Pods, is not known" in warned(unread)[0].why
+
+
+def test_what_needs_no_foresight_is_said_without_it() -> None:
+    """The API server was not asked what it would make of the Deployments, so nobody knows what happens to Pods."""
+    blocks = merged(BASE, ON)
+    taken, world = accepted(**blocks), World.running(first_plan(**blocks))
+    plan = plan_stack(taken, world.facts())
+    hard: Object = {"requests.storage": "100Gi", "limits.cpu": "99", "pods": "1"}
+    around = replace(
+        world.around(),
+        volume_claims={},
+        quotas=[quota(hard, {"requests.storage": "0", "limits.cpu": "3", "pods": "4"})],
+        limit_ranges=[],
+    )
+    trial = TrialFacts(unknown="may not patch")
+    impact = foresee(taken.config, plan, around, trial)
+    found = [finding.problem.key for finding in guard_quota(taken.config, plan, impact, around, trial)]
+    assert sorted(set(found)) == ["router.epp.resources", "routing.proxy.resources", "storage"]
 
 
 def test_containers_have_to_say_what_a_quota_counts() -> None:
@@ -249,6 +521,25 @@ def test_volumes_that_are_made_count() -> None:
     assert len(found) == 1
     assert "requests.storage (500Gi allowed) in ResourceQuota team" in found[0].why
     assert weighed({}, quota({"requests.storage": "9Ti"}, {"requests.storage": "0"})).refusals == ()
+
+
+FAST = {"fast": storage_class("fast", is_default=True), "slow": storage_class("slow")}
+
+
+@pytest.mark.parametrize(
+    ("classes", "of", "want"),
+    [
+        pytest.param(FAST, "fast", ["refuses storage"], id="of the default class"),
+        pytest.param(FAST, "slow", [], id="of another"),
+        pytest.param(None, "slow", ["warns ResourceQuota team"], id="which is the default is not known"),
+    ],
+)
+def test_volumes_that_name_no_class_count_for_the_default_one(
+    classes: dict[str, Object] | None, of: str, want: list[str]
+) -> None:
+    resource = f"{of}.storageclass.storage.k8s.io/requests.storage"
+    counted = quota({resource: "100Gi"}, {resource: "0"})
+    assert letters(weighed({}, counted, also=lambda around: replace(around, storage_classes=classes))) == want
 
 
 def test_what_pods_and_claims_count_for() -> None:

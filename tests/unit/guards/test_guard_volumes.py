@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from stack.guards.volumes import default_class
 from tests.unit.guards.scene import GOING, Scene, claim, scene, storage_class
 
 CACHE = "rel-compile-cache-decode"
 ONE_DECODE: dict[str, Any] = {"replicas": {"prefill": 0, "decode": 1}}
 NO_SURGE: dict[str, Any] = {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
 PLACED: list[dict[str, str]] = [{"role": "decode", "node": f"npu-{index}"} for index in (0, 1)]
+STABLE = "storageclass.kubernetes.io/is-default-class"
+BETA = "storageclass.beta.kubernetes.io/is-default-class"
+DEFAULT = {STABLE: "true"}
 SAME_NODE = [{"role": "decode", "node": "npu-0"}] * 2
 
 
@@ -212,3 +216,23 @@ def test_a_claim_from_outside_that_waits_for_its_volume(binding: str, want: bool
 
 def test_claims_that_are_not_known_are_judged_by_nobody() -> None:
     assert with_cache(claim(CACHE, size="900Gi")).but(volume_claims=None).findings() == ()
+
+
+@pytest.mark.parametrize(
+    ("classes", "want"),
+    [
+        pytest.param([("slow", {"a": "b"}, "2026-01-01")], None, id="none is the default"),
+        pytest.param([("slow", DEFAULT, "2026-01-01"), ("fast", DEFAULT, "2026-01-02")], "fast", id="the newest"),
+        pytest.param([("slow", DEFAULT, "2026-01-01"), ("fast", DEFAULT, "2026-01-01")], "fast", id="then by name"),
+        pytest.param([("old", {BETA: "true"}, "2026-01-01")], "old", id="by the annotation of old"),
+        pytest.param([("off", {STABLE: "false"}, "2026-01-01")], None, id="a default no more"),
+    ],
+)
+def test_the_default_class_is_chosen_as_kubernetes_does(
+    classes: list[tuple[str, dict[str, str], str]], want: str | None
+) -> None:
+    found = {
+        name: {"metadata": {"name": name, "annotations": annotations, "creationTimestamp": made}}
+        for name, annotations, made in classes
+    }
+    assert default_class(found) == want

@@ -40,7 +40,7 @@ def test_without_guards_nothing_is_asked_for() -> None:
         ),
         ("names", {"objects"}),
         ("nodes", {"nodes"}),
-        ("quota", {"limits", "claim_templates"}),
+        ("quota", {"limits", "claim_templates", "device_classes", "resource_claims", "storage_classes"}),
         ("serial", {"rivals", "slices", "device_classes", "claim_templates"}),
         ("devices", {"nodes", "slices", "resource_claims", "volumes", "device_classes", "claim_templates"}),
     ],
