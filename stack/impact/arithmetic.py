@@ -3,7 +3,7 @@
 Read in Kubernetes 1.36, `pkg/controller/deployment`: `NewRSNewReplicas` (never more than replicas + maxSurge, Pods that
 are told to go not counted), `reconcileOldReplicaSets` (never fewer available than replicas - maxUnavailable, Pods that
 are not available first), `rolloutRecreate` (no new Pod before the last old one is gone), and `scale` (a changed number
-of replicas reaches the old Pods first, then they are exchanged).
+of replicas reaches the Pods that are there first, of whatever template, then they are exchanged).
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class Exchange:
     steps: int
 
 
-def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int | None = None) -> Exchange:
+def exchange(
+    standing: Standing, strategy: Strategy, *, wanted: int, before: int | None = None, is_back: bool = False
+) -> Exchange:
     """Bring a Deployment to so many Pods of the wanted template.
 
     Args:
@@ -103,18 +105,23 @@ def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int
         strategy: how they are exchanged.
         wanted: Pods that it will ask for.
         before: Pods that it asks for now; None if that is how many there are.
+        is_back: whether a roll-out is taken back, so that the wanted template is the older one.
 
     A percentage or number that lets everything go is no special case: then the least number of ready Pods is 0.
     """
     asked = standing.pods if before is None else before
-    kept = min(standing.kept, wanted)
-    new = wanted - kept
-    leaving = standing.pods - kept
-    asking = new + standing.waiting
+    if standing.old and not strategy.is_recreate and asked != wanted:
+        scaled, stays, more_old = _scale(standing, strategy, wanted=wanted, before=asked, is_back=is_back)
+    else:
+        scaled, stays, more_old = standing, min(standing.kept, wanted), 0
+    new = wanted - stays
+    leaving = standing.pods - stays
+    # What waits for devices is taken away first.
+    asking = new + max(0, standing.waiting - max(0, standing.kept - stays))
     if not standing.old:
         return Exchange(
             new=new,
-            kept=kept,
+            kept=stays,
             leaving=leaving,
             extra=min(asking, max(0, wanted - standing.placed)),
             least_ready=min(standing.ready, wanted),
@@ -124,7 +131,7 @@ def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int
         # What is kept stays through it; what is made comes when the devices of the old Pods are free.
         return Exchange(
             new=new,
-            kept=kept,
+            kept=stays,
             leaving=leaving,
             extra=min(asking, max(0, wanted - standing.placed)),
             least_ready=min(standing.ready_kept, wanted),
@@ -132,15 +139,69 @@ def exchange(standing: Standing, strategy: Strategy, *, wanted: int, before: int
         )
     return Exchange(
         new=new,
-        kept=kept,
+        kept=stays,
         leaving=leaving,
-        # What is added reaches the old template first, so beside all new ones there may be these.
-        extra=min(asking + max(0, wanted - asked), max(0, wanted + min(strategy.surge, asking) - standing.placed)),
+        # What is added reaches the old template as well, so beside all new ones there may be these.
+        extra=min(asking + more_old, max(0, wanted + min(strategy.surge, asking) - standing.placed)),
         # What is kept and Ready stays, however many may go; if that is all that is wanted, the others just go.
-        least_ready=min(standing.ready, max(wanted - strategy.unavailable, min(standing.ready_kept, wanted))),
+        least_ready=min(scaled.ready, max(wanted - strategy.unavailable, min(scaled.ready_kept, wanted))),
         # What is kept and starts has to be Ready before others may go, and with them what waits for their devices.
         steps=max(1, standing.is_starting + ceil(asking / (strategy.surge + strategy.unavailable))),
     )
+
+
+def share(
+    old: int, kept: int, strategy: Strategy, *, wanted: int, before: int, is_back: bool = False
+) -> tuple[int, int]:
+    """How many Pods of the old and of the wanted template are to be there once another number has reached both.
+
+    As the controller's `scale`: one template alone gets the new number; two share it and the surge by size, and what
+    is left over by rounding goes to the larger one. What it was before is taken to be as much more than asked for as is
+    there, or may be by the strategy: the surge that the number was shared by last stands in no object's spec.
+
+    Args:
+        old: Pods of the other templates, taken for one.
+        kept: of the wanted one.
+        strategy: how it is rolled.
+        wanted: Pods that it will ask for.
+        before: Pods that it asks for now.
+        is_back: whether the wanted template is the older one.
+    """
+    if not kept or not old:
+        pods = old + kept
+        scaled = pods + max(0, wanted - max(before, pods)) - max(0, min(before, pods) - wanted)
+        return (scaled, 0) if old else (0, scaled)
+    pods, most = old + kept, wanted + strategy.surge
+    missing = rest = most - pods
+    sizes = {False: old, True: kept}
+    # Larger ones first; of two as large, the newer gets what is added, and the older gives what is taken away.
+    order = sorted(sizes, key=lambda is_wanted: (-sizes[is_wanted], (is_wanted is not is_back) is (missing < 0)))
+    for is_wanted in order:
+        of = _rounded(sizes[is_wanted] * most, max(pods, before + strategy.surge)) - sizes[is_wanted]
+        part = 0 if not rest else min(of, rest) if missing > 0 else max(of, rest)
+        sizes[is_wanted] += part
+        rest -= part
+    sizes[order[0]] = max(0, sizes[order[0]] + rest)
+    return sizes[False], sizes[True]
+
+
+def _scale(
+    standing: Standing, strategy: Strategy, *, wanted: int, before: int, is_back: bool
+) -> tuple[Standing, int, int]:
+    """Its Pods after that, how many of the wanted template stay through it, and how many more of the old ones come.
+
+    Pods that are taken away are first those without devices, then those that are not Ready.
+    """
+    old, kept = share(standing.old, standing.kept, strategy, wanted=wanted, before=before, is_back=is_back)
+    ready_kept = min(standing.ready_kept, kept)
+    ready = ready_kept + min(standing.ready - standing.ready_kept, old)
+    scaled = Standing(pods=old + kept, kept=kept, ready=ready, ready_kept=ready_kept, placed=standing.placed)
+    return scaled, min(standing.kept, kept, wanted), max(0, old - standing.old)
+
+
+def _rounded(number: int, by: int) -> int:
+    """A quotient, half of one rounded up."""
+    return (2 * number + by) // (2 * by)
 
 
 def percent(part: int, whole: int) -> int | None:

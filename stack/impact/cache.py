@@ -152,8 +152,9 @@ def _of_the_image(recipe: Recipe, deltas: Iterable[Delta]) -> Iterator[Finding]:
 
 
 def _version(tag: str | None) -> str | None:
-    """`major.minor` of a tag."""
-    found = re.match(r"v?([0-9]+\.[0-9]+)(?![0-9])", json.loads(tag)) if tag is not None else None
+    """`major.minor` of a tag; None also of what is none, since anybody may write the record of a live Deployment."""
+    text: object = None if tag is None else json.loads(tag)
+    found = re.match(r"v?([0-9]+\.[0-9]+)(?![0-9])", text) if isinstance(text, str) else None
     return found[1] if found is not None else None
 
 
@@ -198,13 +199,16 @@ def _of_flags(flags: Iterable[str]) -> Iterator[Finding]:
 
 def _flags_that_differ(delta: Delta) -> set[str]:
     """Names of the flags in one list of arguments and not, or not so, in the other."""
-    before, after = (
-        cast("list[str]", [] if value is None else json.loads(value)) for value in (delta.before, delta.after)
-    )
-    return {
-        argument.lstrip("-").partition("=")[0].replace("_", "-").removeprefix("no-")
-        for argument in set(before) ^ set(after)
-    }
+    before, after = (_arguments(value) for value in (delta.before, delta.after))
+    return {argument.lstrip("-").partition("=")[0].replace("_", "-").removeprefix("no-") for argument in before ^ after}
+
+
+def _arguments(value: str | None) -> set[str]:
+    """Of a list of them; what is none stands for itself, since anybody may write the record of a live Deployment."""
+    found: object = [] if value is None else json.loads(value)
+    if not isinstance(found, list):
+        return {str(found)}
+    return {each if isinstance(each, str) else json.dumps(each) for each in cast("list[object]", found)}
 
 
 def _of_a_variable(name: str) -> Iterator[Finding]:

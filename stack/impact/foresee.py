@@ -21,7 +21,7 @@ from stack.impact.judge import (
 )
 from stack.impact.live import read_live
 from stack.impact.model import CompileCache, Happening, Impact, Method, Outage, PartImpact
-from stack.impact.parts import add_up, outage_of, unknown_part
+from stack.impact.parts import add_up, longest_drain, outage_of, unknown_part
 from stack.impact.topology import WHY_ALL_GO, deltas_of_a_role, exchange_all, shown, why_it_changes
 from stack.recipes import load_recipe
 from stack.record import Record, read_record
@@ -157,18 +157,16 @@ class _Change:
     def _all_down(self) -> tuple[list[PartImpact], Outage | None]:
         """The topology changes."""
         parts: list[PartImpact] = []
-        every: list[Judged] = []
+        of_roles = {role: judged for role in ROLES if (judged := self._judge(role))}
+        every = [each for judged in of_roles.values() for each in judged]
+        drain = longest_drain(every)
         kind = self.config.storage.compile_cache.kind
-        for role in ROLES:
-            judged = self._judge(role)
-            if not judged:
-                continue
-            every += judged
+        for role, judged in of_roles.items():
             is_new = not any(each.standing.pods for each in judged)
             deltas = deltas_of_a_role(role, self.live_roles, self.wanted)
             start = self._new_role(role) if is_new else cache.start_after(self.recipe, deltas, kind=kind)
             is_made = any(each.impact.new for each in judged)
-            part = exchange_all(role, judged, start if is_made else None, self.plan.budget)
+            part = exchange_all(role, judged, start if is_made else None, self.plan.budget, drain=drain)
             freed = tuple(uid for each in self.live_roles if each.part == role for uid in each.all_pods)
             keys = shown(deltas) if part.before and part.after else ()
             parts.append(replace(part, keys=keys, freed=freed))

@@ -28,6 +28,7 @@ NOT_A_KEY = (
 )
 NOT_RECORDED = "it is not known what was applied before"
 NOT_ENDED = "an earlier change has not come to its end yet"
+NOT_COUNTED = "neither its status nor its ReplicaSets or Pods say how many Pods of it there are and serve"
 NOT_ASKED = "the API server was not asked what it would make of it"
 EXCHANGED = frozenset({Happening.RESTARTS, Happening.GOES_BACK, Happening.CONTINUES})
 NO_STRATEGY = Strategy(is_recreate=True, surge=0, unavailable=0)
@@ -74,11 +75,12 @@ class Judged:
     Attributes:
         standing: its Pods now. exchange: what becomes of them. strategy: how.
         drain_seconds, start_seconds: longest time one of its Pods may take to leave, and to become Ready.
-        seen_seconds: how long its Pods took to become Ready, None if none is Ready.
+        seen_seconds: how long its Pods took to become Ready; None if none tells it, or a new one may not take as long.
         deltas: what is another for the new Pods; None if that is not known.
         freed: uids of Pods that are gone before the first new one asks for devices, and whose devices none of its own
             new Pods counts on: those are in `Exchange.extra`.
         after: names of Deployments that have to be exchanged before it.
+        is_draining: whether Pods are on their way out already that have to be gone before it is through.
         guesses: what could not be read, so that numbers are guessed.
         is_certain: whether the API server said what it would make of it.
     """
@@ -93,6 +95,7 @@ class Judged:
     deltas: tuple[Delta, ...] | None = None
     freed: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    is_draining: bool = False
     guesses: tuple[str, ...] = ()
     is_certain: bool = True
 
@@ -102,13 +105,20 @@ class Judged:
         return self.impact.happens in EXCHANGED
 
     @property
+    def waits_to_drain(self) -> bool:
+        """Whether Pods have to leave before it is through, told to go by this change or before it."""
+        return self.impact.leaving > 0 or self.is_draining
+
+    @property
     def seconds(self) -> int:
         """Longest time that it may take."""
         is_starting = self.impact.new or (self.is_exchanged and self.standing.ready_kept < self.impact.kept)
-        each = (self.drain_seconds if self.impact.leaving else 0) + (self.start_seconds if is_starting else 0)
-        # Where more Pods are there than are wanted, the first new one waits for one that leaves.
-        is_crowded = is_starting and self.strategy.surge > 0 and self.standing.pods > self.impact.after
-        is_crowded &= self.standing.ready_kept == self.standing.kept
+        each = (self.drain_seconds if self.waits_to_drain else 0) + (self.start_seconds if is_starting else 0)
+        # Where more Pods are there than are wanted, the first new one waits for one that leaves; and so it does where
+        # two templates share more Pods, for one of the old template may have taken its devices.
+        is_shared = self.standing.old > 0 and self.standing.kept > 0 and (self.impact.before or 0) < self.impact.after
+        is_crowded = is_starting and self.strategy.surge > 0 and (self.standing.pods > self.impact.after or is_shared)
+        is_crowded &= not self.standing.is_starting
         return (self.drain_seconds if is_crowded else 0) + self.exchange.steps * each
 
 
@@ -119,7 +129,7 @@ def replicas_key(part: str) -> str:
 
 def judge_leaving(live: LiveWorkload) -> Judged:
     """A Deployment that is not wanted any more."""
-    standing = live.standing(live.template)
+    standing = live.standing(None)
     is_placed = live.entry is not None
     key = (
         KeyChange(key=f"{PLACES}[{live.entry}]", before=live.place, after=None)
@@ -143,11 +153,12 @@ def judge_leaving(live: LiveWorkload) -> Judged:
         ),
         standing=standing,
         exchange=Exchange(new=0, kept=0, leaving=standing.pods, extra=0, least_ready=0, steps=1),
-        drain_seconds=live.leave_seconds,
+        drain_seconds=live.leave_seconds(),
         seen_seconds=live.start_seconds,
         deltas=(),
         # A role at 0 is deleted before any other changes; an entry that is dropped goes last.
         freed=() if is_placed else live.all_pods,
+        is_draining=bool(live.draining),
         guesses=live.guesses,
     )
 
@@ -192,12 +203,24 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
     pods = _pods(wanted, trial, live.replicas)
     standing = live.standing(template)
     strategy = Strategy.read((result if template is not None else wanted.manifest)["spec"], pods)
-    done = exchange(standing, strategy, wanted=pods, before=live.replicas)
+    done = exchange(
+        standing, strategy, wanted=pods, before=live.replicas, is_back=is_guessed if is_changed is None else is_changed
+    )
     happens = _happens(live, standing, is_changed=True if is_guessed else is_changed, pods=pods)
+    why_not = None
+    if happens is not Happening.UNKNOWN and not live.is_counted(template):
+        why_not = NOT_COUNTED
+    elif _is_halted(happens, standing, (result if template is not None else live.deployment)["spec"]):
+        why_not = _paused(live)
+    if why_not is not None:
+        happens = Happening.UNKNOWN
     if happens is Happening.CONTINUES and template is not None:
         old = live.old_record(template) if standing.old else wanted.record
         deltas = None if old is None else compare(old, wanted.record)
-    keys, paths, reason = _why(live, template, happens, deltas, trial)
+    if why_not is None:
+        keys, paths, reason = _why(live, template, happens, deltas, trial)
+    else:
+        keys, paths, reason = in_words(deltas or ()), (), why_not
     if pods != live.replicas:
         # The endpoint picker's own key says no more than that there are several.
         keys = tuple(key for key in keys if key.key != wanted.replicas_key)
@@ -222,13 +245,14 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
         standing=standing,
         exchange=done,
         strategy=strategy,
-        drain_seconds=live.leave_seconds,
+        drain_seconds=live.leave_seconds(template if done.kept == standing.kept else None),
         start_seconds=wanted.start_seconds,
-        seen_seconds=live.start_seconds,
+        seen_seconds=_seen(live, wanted),
         deltas=deltas,
         # The devices of the others are those that its new Pods take.
         freed=live.draining if happens in EXCHANGED and strategy.is_recreate and live.entry is None else (),
         after=wanted.after,
+        is_draining=happens in EXCHANGED and strategy.is_recreate and bool(live.draining),
         guesses=() if happens is Happening.STAYS else live.guesses,
         is_certain=not is_guessed,
     )
@@ -257,12 +281,33 @@ def judge_replaced(live: LiveWorkload, wanted: Wanted, trial: TrialFacts, method
         ),
         standing=gone.standing,
         exchange=Exchange(new=pods, kept=0, leaving=gone.impact.leaving, extra=pods, least_ready=0, steps=1),
-        drain_seconds=live.leave_seconds,
+        drain_seconds=live.leave_seconds(),
         start_seconds=wanted.start_seconds,
-        seen_seconds=live.start_seconds,
+        seen_seconds=_seen(live, wanted),
         deltas=deltas,
         freed=live.all_pods,
+        is_draining=bool(live.draining),
         guesses=live.guesses,
+    )
+
+
+def _seen(live: LiveWorkload, wanted: Wanted) -> int | None:
+    """How long its Pods took to start, if a new one may take as long; what took longer says nothing of it."""
+    seen = live.start_seconds
+    return seen if seen is not None and seen <= wanted.start_seconds else None
+
+
+def _is_halted(happens: Happening, standing: Standing, spec: Object) -> bool:
+    """Whether Pods would be exchanged, if nobody had paused the Deployment: then it is only scaled."""
+    is_exchange = happens is Happening.RESTARTS or (happens in EXCHANGED and standing.old > 0)
+    return is_exchange and spec.get("paused", False)
+
+
+def _paused(live: LiveWorkload) -> str:
+    meta: Object = live.deployment["metadata"]
+    return (
+        f"Deployment {live.name} is paused (`kubectl rollout pause`), so none of its Pods is exchanged until somebody "
+        f"runs `kubectl -n {meta['namespace']} rollout resume deployment/{live.name}`"
     )
 
 

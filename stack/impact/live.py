@@ -30,7 +30,9 @@ class LivePod:
 
     Attributes:
         template: hash of its template, None without that label.
-        start_seconds: from its creation until it became Ready, None if it is not Ready.
+        start_seconds: from the moment that it had a node and its devices until it became Ready. None if it is not
+            Ready, or if a container of it started anew: then Ready tells of that.
+        grace_seconds: longest time that it may take to leave, by what it was told if it was told to.
     """
 
     uid: str
@@ -39,6 +41,7 @@ class LivePod:
     is_leaving: bool
     has_node: bool
     start_seconds: int | None
+    grace_seconds: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +84,8 @@ class LiveWorkload:
         return read_record(self.deployment)
 
     @property
-    def leave_seconds(self) -> int:
-        """Longest time that a Pod of its template may take to leave."""
-        return self.template["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
-
-    @property
     def start_seconds(self) -> int | None:
-        """How long its quickest Pod took from creation to Ready; None while none is Ready."""
+        """How long its quickest Pod took to become Ready once it had a node; None where none tells it."""
         seen = [pod.start_seconds for pod in self.pods or () if pod.start_seconds is not None]
         return min(seen) if seen else None
 
@@ -109,9 +107,17 @@ class LiveWorkload:
     @property
     def guesses(self) -> tuple[str, ...]:
         """What could not be read and is guessed."""
-        return tuple(
-            what for what, found in (("its ReplicaSets", self.replica_sets), ("its Pods", self.pods)) if found is None
-        )
+        found = {
+            "its ReplicaSets": self.replica_sets is not None,
+            "its Pods": self.pods is not None,
+            "its status": self.replica_sets is not None or self.pods is not None or self._has_status,
+        }
+        return tuple(what for what, is_read in found.items() if not is_read)
+
+    @property
+    def _has_status(self) -> bool:
+        """Whether the deployment controller has written one; it does as soon as it has looked at it."""
+        return bool(self.deployment.get("status"))
 
     def of_template(self, template: Mapping[str, Any]) -> Object | None:
         """The ReplicaSet whose Pods are of this template; the oldest of several, as the controller chooses."""
@@ -126,11 +132,39 @@ class LiveWorkload:
                 return read_record(replica_set)
         return None
 
+    def leave_seconds(self, staying: Mapping[str, Any] | None = None) -> int:
+        """Longest time that those of its Pods may take which leave, or have been told to already.
+
+        Each was given a time of its own with its template, which need not be the Deployment's present one.
+
+        Args:
+            staying: the template whose Pods stay; None if none does.
+        """
+        stays = None if staying is None else self.of_template(staying)
+        if self.pods is not None:
+            kept = None if stays is None else _template_hash(stays)
+            told = [(pod.grace_seconds, pod.is_leaving or kept is None or pod.template != kept) for pod in self.pods]
+        else:
+            found = [replica_set for replica_set in self.replica_sets or () if _replicas(replica_set)]
+            told = [
+                (_grace(replica_set["spec"]["template"]["spec"]), replica_set is not stays) for replica_set in found
+            ]
+        leaving = [seconds for seconds, leaves in told if leaves] or [seconds for seconds, _ in told]
+        return max(leaving, default=_grace(self.template["spec"]))
+
+    def is_counted(self, template: Mapping[str, Any] | None) -> bool:
+        """Whether anything that was read tells how many of its Pods there are and serve."""
+        return self._has_status or not self._goes_by_status(template)
+
+    def _goes_by_status(self, template: Mapping[str, Any] | None) -> bool:
+        """Whether neither ReplicaSets nor Pods tell which of its Pods are of a template."""
+        is_same = template is not None and is_same_template(self.template, template)
+        return self.replica_sets is None and (self.pods is None or is_same)
+
     def standing(self, template: Mapping[str, Any] | None) -> Standing:
         """Its Pods, counted against the template that is wanted; none of them is of it if that is None."""
         wanted = None if template is None else self.of_template(template)
-        is_same = template is not None and is_same_template(self.template, template)
-        if self.pods is not None and (self.replica_sets is not None or not is_same):
+        if self.pods is not None and not self._goes_by_status(template):
             new = None if wanted is None else _template_hash(wanted)
             pods = [pod for pod in self.pods if not pod.is_leaving]
             kept = [pod for pod in pods if new is not None and pod.template == new]
@@ -143,13 +177,19 @@ class LiveWorkload:
             )
         if self.replica_sets is not None:
             return _counted(self.replica_sets, wanted)
-        return self._by_status(is_same=is_same)
+        return self._by_status(is_same=template is not None and is_same_template(self.template, template))
 
     def _by_status(self, *, is_same: bool) -> Standing:
-        """From the Deployment alone: which of its Pods are of its template, not of which others there are some."""
-        status: Object = self.deployment.get("status", {})
+        """From the Deployment alone: which of its Pods are of its template, not of which others there are some.
+
+        Without a status all are taken to serve, so that no outage is kept quiet (`is_counted`).
+        """
+        if not self._has_status:
+            kept = self.replicas if is_same else 0
+            return Standing(pods=self.replicas, kept=kept, ready=self.replicas, ready_kept=kept, placed=self.replicas)
+        status: Object = self.deployment["status"]
         pods: int = status.get("replicas", self.replicas)
-        kept: int = min(pods, status.get("updatedReplicas", 0)) if is_same else 0
+        kept = min(pods, status.get("updatedReplicas", 0)) if is_same else 0
         ready: int = min(pods, status.get("availableReplicas", 0))
         return Standing(pods=pods, kept=kept, ready=ready, ready_kept=min(kept, ready), placed=pods)
 
@@ -239,18 +279,28 @@ def _labels(live: Object) -> dict[str, str]:
 
 def _pod(live: Object) -> LivePod:
     meta: Object = live["metadata"]
-    conditions: Iterable[Object] = live.get("status", {}).get("conditions", ())
-    ready = next((c for c in conditions if c["type"] == "Ready" and c.get("status") == "True"), None)
+    status: Object = live.get("status", {})
+    since: dict[str, str | None] = {
+        condition["type"]: condition.get("lastTransitionTime")
+        for condition in status.get("conditions", ())
+        if condition.get("status") == "True"
+    }
+    containers: Iterable[Object] = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+    ran_once = not any(container.get("restartCount") for container in containers)
     return LivePod(
         uid=meta["uid"],
         template=_labels(live).get(TEMPLATE_HASH),
-        is_ready=ready is not None,
+        is_ready="Ready" in since,
         is_leaving="deletionTimestamp" in meta,
         has_node=bool(live.get("spec", {}).get("nodeName")),
-        start_seconds=None
-        if ready is None
-        else _between(meta.get("creationTimestamp"), ready.get("lastTransitionTime")),
+        start_seconds=_between(since.get("PodScheduled"), since.get("Ready")) if ran_once else None,
+        grace_seconds=meta.get("deletionGracePeriodSeconds", _grace(live.get("spec", {}))),
     )
+
+
+def _grace(spec: Object) -> int:
+    """Of a Pod or a Pod template."""
+    return spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
 
 
 def _between(began: str | None, ended: str | None) -> int | None:

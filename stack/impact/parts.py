@@ -61,7 +61,7 @@ def add_up(part: str, judged: Sequence[Judged], start: CompileCache | None, budg
         is_restart_certain=all(each.is_certain for each in judged),
         drain_seconds=max(each.drain_seconds for each in judged),
         start_seconds=max(each.start_seconds for each in judged),
-        about_start_seconds=_about_start(judged, start),
+        about_start_seconds=_about_start(judged, start, most=max(each.start_seconds for each in judged)),
         accelerators_per_pod=accelerators_per_pod,
         nics_per_pod=nics_per_pod,
         workloads=tuple(_with_numbers(each) for each in judged),
@@ -99,23 +99,36 @@ def devices_of(part: str, pods: int, budget: BudgetPlan) -> tuple[int | None, in
     return accelerators, None if line.nics is None else pods * line.nics
 
 
-def outage_of(judged: Sequence[Judged], start: CompileCache | None, *, why: str | None = None) -> Outage | None:
+def outage_of(
+    judged: Sequence[Judged], start: CompileCache | None, *, why: str | None = None, drain: int | None = None
+) -> Outage | None:
     """The time in which none of these Deployments serves; None if none does so now.
 
-    From the first Pod told to go until a new one is Ready: the longest drain and the longest start. `why` is said where
-    no single Deployment tells it.
+    From the first Pod told to go until a new one is Ready: the longest drain and the longest start.
+
+    Args:
+        judged: the Deployments.
+        start: what their new Pods find.
+        why: said where no single Deployment tells it.
+        drain: longest drain in seconds, where others have to leave, too.
     """
     gone = [each for each in judged if each.impact.leaving]
     if not gone or not any(each.standing.ready for each in judged):
         return None
-    drain = max(each.drain_seconds for each in gone)
-    about = _about_start(gone, start)
+    drain = longest_drain(judged) if drain is None else drain
+    most = max(each.start_seconds for each in judged)
+    about = _about_start(gone, start, most=most)
     return Outage(
-        at_most_seconds=drain + max(each.start_seconds for each in judged),
+        at_most_seconds=drain + most,
         about_seconds=None if about is None else drain + about,
         start=_found(start),
         why=why or _why_all_go(gone),
     )
+
+
+def longest_drain(judged: Iterable[Judged]) -> int:
+    """Until the last Pod of these Deployments is gone that has to leave, or does already, in seconds."""
+    return max((each.drain_seconds for each in judged if each.waits_to_drain), default=0)
 
 
 def notes_of(judged: Iterable[Judged]) -> tuple[str, ...]:
@@ -155,9 +168,13 @@ def _found(start: CompileCache | None) -> Start:
     return Start.NOTHING_COMPILED if start is None else start.start
 
 
-def _about_start(judged: Iterable[Judged], start: CompileCache | None) -> int | None:
-    """How long new Pods will take to become Ready, going by those that run now; None where these say nothing of it."""
-    seen = [each.seen_seconds for each in judged if each.seen_seconds is not None]
+def _about_start(judged: Iterable[Judged], start: CompileCache | None, *, most: int) -> int | None:
+    """How long new Pods will take to become Ready, going by those that run now; None where these say nothing of it.
+
+    `most` is how long a new one may take, 0 where none comes.
+    """
+    found = [each.seen_seconds for each in judged if each.seen_seconds is not None]
+    seen = [seconds for seconds in found if not most or seconds <= most]
     return max(seen) if seen and _found(start) in AS_BEFORE else None
 
 

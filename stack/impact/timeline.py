@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from stack.impact.arithmetic import Strategy, share
 from stack.impact.model import Happening, Method
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def simulate(impact: Impact, reading: Reading, *, is_short: bool = False) -> Tim
         seconds = starts[part.part]
         if seconds is None:
             return None
-        courses += [_Course(part, each, seconds, is_short=is_short) for each in part.workloads]
+        courses += _courses(part, seconds, is_short=is_short)
     _order(courses, is_all_down=_is_all_down(impact))
     return Timeline(reading=reading, parts=tuple(_follow(parts, courses)))
 
@@ -183,7 +184,10 @@ class _Course:
     part: PartImpact
     workload: WorkloadImpact
     start_seconds: int
-    is_short: bool
+    spare: int
+    """Pods that find devices beyond those that its Pods hold now."""
+    draining: int = 0
+    """Pods that were told to go before, and have to be gone before it is through."""
     begins_after: list[_Course] = field(default_factory=list["_Course"])
     comes_after: list[_Course] = field(default_factory=list["_Course"])
     """All whose old Pods have to be gone before the first new one is made."""
@@ -194,10 +198,11 @@ class _Course:
     def __post_init__(self) -> None:
         workload, part = self.workload, self.part
         if part.part != PICKER:
-            spare = workload.extra_pods
-            if self.is_short and part.fits is not None:
-                spare = min(spare, part.fits)
-            self.limit = workload.placed + spare
+            self.limit = workload.placed + self.spare
+        self.pods += [
+            _Pod(is_wanted=False, state=_State.DRAINING, holds=True, due=workload.drain_seconds)
+            for _ in range(self.draining)
+        ]
         pods = workload.kept + workload.leaving
         nowhere = pods - workload.placed
         # Who has no node is not Ready; of which template it is, is taken as in `Standing.waiting`.
@@ -267,26 +272,17 @@ class _Course:
         return True
 
     def _scale(self, now: int) -> None:
-        """As the controller's `scale`: one template alone gets the new number, two share it and the surge by size."""
+        """What is there gets the new number before anything is exchanged."""
         before, after = self.workload.before or 0, self.workload.after
         old, new = self._of(is_wanted=False), self._of(is_wanted=True)
-        if not new:
-            self._make(max(0, after - max(before, len(old))), is_wanted=False)
-            self._dismiss(old, max(0, min(before, len(old)) - after), now)
-            return
-        surge, pods = self.part.max_surge or 0, len(old) + len(new)
-        more, rest = after + surge - pods, after + surge - pods
-        sizes = {False: len(old), True: len(new)}
-        order = sorted(sizes, key=lambda is_wanted: (-sizes[is_wanted], is_wanted is (more < 0)))
-        for is_wanted in order:
-            share = round(sizes[is_wanted] * (after + surge) / max(pods, before + surge)) - sizes[is_wanted]
-            part = min(share, rest) if more > 0 else max(share, rest)
-            sizes[is_wanted] += part
-            rest -= part
-        sizes[order[0]] += rest
-        for is_wanted, pods_of in ((False, old), (True, new)):
-            self._make(sizes[is_wanted] - len(pods_of), is_wanted=is_wanted)
-            self._dismiss(pods_of, max(0, len(pods_of) - sizes[is_wanted]), now)
+        strategy = Strategy(
+            is_recreate=False, surge=self.part.max_surge or 0, unavailable=self.part.max_unavailable or 0
+        )
+        is_back = self.workload.happens is Happening.GOES_BACK
+        sizes = share(len(old), len(new), strategy, wanted=after, before=before, is_back=is_back)
+        for is_wanted, pods, size in ((False, old, sizes[0]), (True, new, sizes[1])):
+            self._make(size - len(pods), is_wanted=is_wanted)
+            self._dismiss(pods, max(0, len(pods) - size), now)
 
     def _of(self, *, is_wanted: bool) -> list[_Pod]:
         return [pod for pod in self.pods if pod.is_wanted is is_wanted and pod.state is not _State.DRAINING]
@@ -357,6 +353,27 @@ class _Course:
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
+def _courses(part: PartImpact, start_seconds: int, *, is_short: bool) -> Iterator[_Course]:
+    """Its Deployments, to which what fits is handed out in the order in which they are declared."""
+    fits = part.fits if is_short else None
+    draining = _draining(part)
+    for workload in part.workloads:
+        spare = workload.extra_pods if fits is None else min(workload.extra_pods, fits)
+        fits = None if fits is None else fits - spare
+        # One that comes has none; and of several that go it is the same for all that wait for them.
+        mine = draining if workload.drain_seconds else 0
+        draining -= mine
+        yield _Course(part, workload, start_seconds, spare, mine)
+
+
+def _draining(part: PartImpact) -> int:
+    """Pods on their way out already that are waited for: those whose devices come free, without what is sent away."""
+    if part.method is Method.ROLLING:
+        return 0
+    goes = sum(each.leaving for each in part.workloads if each.method is not Method.RECREATE)
+    return max(0, len(part.freed) - goes)
+
+
 def _is_all_down(impact: Impact) -> bool:
     return any(part.method is Method.ALL_DOWN for part in impact.parts)
 
@@ -369,8 +386,8 @@ def _start_seconds(impact: Impact, part: PartImpact, reading: Reading) -> int | 
         return part.about_start_seconds or 0
     if part.part != PICKER and _is_all_down(impact) and impact.outage is not None and impact.outage.start == "warm":
         # A role that is new under another topology starts as those did that it takes the place of.
-        seen = [each.about_start_seconds for each in impact.parts if each.part != PICKER]
-        return max((each for each in seen if each is not None), default=None)
+        seen = [each.about_start_seconds or 0 for each in impact.parts if each.part != PICKER]
+        return max((each for each in seen if 0 < each <= part.start_seconds), default=None)
     return None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from stack.impact.judge import PLACES
 from stack.impact.keys import Delta, compare, in_words
 from stack.impact.model import Happening, KeyChange, Method
-from stack.impact.parts import add_up, devices_of, outage_of
+from stack.impact.parts import add_up, devices_of, longest_drain, outage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,14 +25,23 @@ MODEL = "modelserver.model"
 WHY_ALL_GO = "all model servers leave before the first new one starts, since the topology changes"
 
 
-def exchange_all(role: str, judged: Sequence[Judged], start: CompileCache | None, budget: BudgetPlan) -> PartImpact:
+def exchange_all(
+    role: str, judged: Sequence[Judged], start: CompileCache | None, budget: BudgetPlan, *, drain: int
+) -> PartImpact:
     """A role that goes with the topology anchor, comes after it, or both.
 
     All its new Pods need devices, and all devices that the stack holds are free by then.
+
+    Args:
+        role: its name.
+        judged: its Deployments.
+        start: what its new Pods find in the compile cache.
+        budget: what its Pods request.
+        drain: until the last Pod of any role is gone, in seconds.
     """
     part = add_up(role, judged, start, budget)
     accelerators, nics = devices_of(role, part.after, budget)
-    drain, begin = max(each.drain_seconds for each in judged), max(each.start_seconds for each in judged)
+    drain = drain if part.after else longest_drain(judged)
     return replace(
         part,
         happens=_happens(part),
@@ -41,8 +50,8 @@ def exchange_all(role: str, judged: Sequence[Judged], start: CompileCache | None
         accelerators=accelerators,
         nics=nics,
         capacity_percent=0 if part.before else None,
-        outage=outage_of(judged, start, why=WHY_ALL_GO) if part.before and part.after else None,
-        at_most_seconds=drain + begin,
+        outage=outage_of(judged, start, why=WHY_ALL_GO, drain=drain) if part.before and part.after else None,
+        at_most_seconds=drain + max(each.start_seconds for each in judged),
         keys=(),
         paths=(),
         reason=None,

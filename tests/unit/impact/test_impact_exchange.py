@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stack.impact.arithmetic import Exchange, Standing, Strategy, exchange, percent
+from stack.impact.arithmetic import Exchange, Standing, Strategy, exchange, percent, share
 
 RECREATE = Strategy(is_recreate=True, surge=0, unavailable=0)
 
@@ -232,6 +232,86 @@ def test_pods_are_exchanged(standing: Standing, strategy: Strategy, wanted: int,
     assert exchange(standing, strategy, wanted=wanted) == want
 
 
+@pytest.mark.parametrize(
+    ("standing", "strategy", "numbers", "is_back", "want"),
+    [
+        pytest.param(
+            Standing(pods=3, kept=2, ready=2, ready_kept=2, placed=3),
+            rolling(0, 1),
+            (3, 2),
+            True,
+            Exchange(new=1, kept=1, leaving=2, extra=0, least_ready=1, steps=1),
+            id="back from a crashed one with one fewer: the larger template loses one that serves, and makes it anew",
+        ),
+        pytest.param(
+            Standing(pods=2, kept=1, ready=1, ready_kept=1, placed=2),
+            rolling(0, 1),
+            (2, 1),
+            True,
+            Exchange(new=1, kept=0, leaving=2, extra=0, least_ready=0, steps=1),
+            id="as many of both: the older template loses the only Pod that serves",
+        ),
+        pytest.param(
+            Standing(pods=2, kept=1, ready=1, ready_kept=0, placed=2),
+            rolling(0, 1),
+            (2, 1),
+            False,
+            Exchange(new=0, kept=1, leaving=1, extra=0, least_ready=0, steps=1),
+            id="as many of both, going on: the older template is the other one, and the new one starts",
+        ),
+        pytest.param(
+            Standing(pods=4, kept=3, ready=3, ready_kept=3, placed=3),
+            rolling(1, 0),
+            (3, 2),
+            True,
+            Exchange(new=0, kept=2, leaving=2, extra=0, least_ready=2, steps=1),
+            id="back from one without devices: the larger template loses what is too much",
+        ),
+        pytest.param(
+            Standing(pods=3, kept=2, ready=2, ready_kept=2, placed=3),
+            rolling(0, 1),
+            (3, 6),
+            True,
+            Exchange(new=4, kept=2, leaving=1, extra=3, least_ready=2, steps=4),
+            id="back from a crashed one with twice as many: both templates grow, to 4 and 2",
+        ),
+        pytest.param(
+            Standing(pods=4, kept=2, ready=4, ready_kept=2, placed=4),
+            RECREATE,
+            (4, 2),
+            True,
+            Exchange(new=0, kept=2, leaving=2, extra=0, least_ready=2, steps=1),
+            id="Recreate shares nothing",
+        ),
+    ],
+)
+def test_two_templates_share_another_number_by_size_before_any_is_exchanged(
+    standing: Standing, strategy: Strategy, numbers: tuple[int, int], want: Exchange, *, is_back: bool
+) -> None:
+    before, wanted = numbers
+    assert exchange(standing, strategy, wanted=wanted, before=before, is_back=is_back) == want
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strategy", "numbers", "want"),
+    [
+        pytest.param((5, 0), rolling(1, 0), (4, 6), (6, 0), id="one template alone gets the number"),
+        pytest.param((4, 0), rolling(1, 0), (4, 2), (2, 0), id="or as few"),
+        pytest.param((2, 2), rolling(0, 1), (4, 6), (3, 3), id="half of it each"),
+        pytest.param((3, 1), rolling(0, 1), (4, 6), (5, 1), id="4.5 of 6 are rounded up, and no more are left"),
+        pytest.param((1, 4), rolling(1, 0), (4, 9), (2, 8), id="with the surge: 2 and 8 of 10"),
+        pytest.param((1, 4), rolling(1, 0), (4, 1), (0, 2), id="0.4 and 1.6 of 2"),
+        pytest.param((1, 1), rolling(0, 1), (2, 1), (0, 1), id="a half each: the older one loses it"),
+        pytest.param((2, 1), rolling(2, 0), (3, 2), (3, 1), id="room for the surge goes to the larger one, too"),
+    ],
+)
+def test_a_changed_number_is_shared(
+    sizes: tuple[int, int], strategy: Strategy, numbers: tuple[int, int], want: tuple[int, int]
+) -> None:
+    before, wanted = numbers
+    assert share(*sizes, strategy, wanted=wanted, before=before) == want
+
+
 @st.composite
 def standings(draw: st.DrawFn) -> Standing:
     pods = draw(st.integers(0, 12))
@@ -244,12 +324,20 @@ def standings(draw: st.DrawFn) -> Standing:
 STRATEGIES = st.just(RECREATE) | st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(any).map(lambda n: rolling(*n))
 
 
-@given(standings(), STRATEGIES, st.integers(1, 12))
-def test_pods_that_come_stay_and_go_add_up(standing: Standing, strategy: Strategy, wanted: int) -> None:
-    done = exchange(standing, strategy, wanted=wanted)
+@given(
+    standing=standings(),
+    strategy=STRATEGIES,
+    wanted=st.integers(1, 12),
+    before=st.integers(1, 12),
+    is_back=st.booleans(),
+)
+def test_pods_that_come_stay_and_go_add_up(
+    standing: Standing, strategy: Strategy, wanted: int, before: int, *, is_back: bool
+) -> None:
+    done = exchange(standing, strategy, wanted=wanted, before=before, is_back=is_back)
     assert done.new + done.kept == wanted
     assert done.kept + done.leaving == standing.pods
-    assert 0 <= done.extra <= done.new + standing.waiting + max(0, wanted - standing.pods)
+    assert 0 <= done.extra <= done.new + standing.waiting + max(0, wanted + strategy.surge - standing.pods)
     assert 0 <= done.least_ready <= min(standing.ready, wanted)
     assert bool(done.steps) == bool(done.new or done.leaving)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from world import BEGAN, Blocks, World, change, first_plan, keys, part, pod, res
 from stack import labels
 from stack.facts import AnchorFacts, Surroundings, TrialFacts
 from stack.impact import Happening, Impact, Method, Start, foresee
+from stack.impact.timeline import Reading, simulate
 from stack.plan import plan_stack
 from stack.report import from_text, make_report, to_text
 from tests.builders import EMPTY_CLUSTER, accepted, merged
@@ -30,6 +32,8 @@ SINGLE: Blocks = {"modelserver": {"replicas": {"prefill": 1, "decode": 1}}}
 PLUGINS: Blocks = {
     "devices": {"npu": {"mode": "devicePlugin"}, "rdma": {"mode": "devicePlugin", "resourceName": "rdma/hca"}}
 }
+MORE_ARGUMENTS: Blocks = {"modelserver": {"extraServeArgs": {"decode": ["--chat-template=/models/x.jinja"]}}}
+"""None that anything is compiled by."""
 PLACED: Blocks = {
     "modelserver": {
         "nodePlacement": [
@@ -187,6 +191,220 @@ def test_the_start_that_was_seen_is_the_quickest_of_its_pods() -> None:
     assert found.outage.about_seconds == GRACE + SEEN
 
 
+def waited(world: World) -> None:
+    """A day for devices, and ten minutes from then on."""
+    for each in world.pods:
+        each["metadata"]["creationTimestamp"] = "2025-12-31T00:00:00Z"
+
+
+def was_away(world: World) -> None:
+    """Not Ready for a while, days after it had started."""
+    for each in world.pods:
+        each["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-04T00:00:00Z"
+
+
+def started_anew(world: World) -> None:
+    for each in world.pods:
+        each["status"]["containerStatuses"] = [{"name": "modelserver", "restartCount": 1}]
+
+
+def sidecar_started_anew(world: World) -> None:
+    for each in world.pods:
+        each["status"]["initContainerStatuses"] = [{"name": "routing-proxy", "restartCount": 2}]
+
+
+def never_started_anew(world: World) -> None:
+    for each in world.pods:
+        each["status"]["containerStatuses"] = [{"name": "modelserver", "restartCount": 0}]
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "want"),
+    [
+        pytest.param(waited, SEEN, id="what it waited for devices is not part of it"),
+        pytest.param(never_started_anew, SEEN, id="once"),
+        pytest.param(was_away, None, id="longer than a start may take: it was Ready before"),
+        pytest.param(started_anew, None, id="a container started anew: Ready tells of that"),
+        pytest.param(sidecar_started_anew, None, id="also one beside it"),
+    ],
+)
+def test_what_is_no_start_is_not_told_as_one(meanwhile: Callable[[World], object], want: int | None) -> None:
+    for after in (both(NEWER, RECREATE), PLACED):
+        found = change({}, after, meanwhile=meanwhile)
+        assert found.outage is not None
+        assert found.outage.about_seconds == (None if want is None else GRACE + want)
+        assert part(found, "decode").about_start_seconds == want
+        assert part(found, "decode").workloads[0].about_start_seconds in {want, None}
+
+
+def test_a_start_that_would_not_be_allowed_any_more_says_nothing_of_new_ones() -> None:
+    """Ten minutes were seen, and the new probe gives five."""
+    shorter: Blocks = {"modelserver": {"probes": {"startup": {"periodSeconds": 5, "failureThreshold": 60}}}}
+    found = change({}, both(NEWER, RECREATE, shorter))
+    assert found.outage is not None
+    assert found.outage.about_seconds is None
+    assert found.outage.at_most_seconds - GRACE < SEEN
+
+
+# --- how long Pods may take to leave ----------------------------------------------------------------------------------
+
+
+def give_time(seconds: int, *names: str) -> Callable[[World], object]:
+    """Pods, all or those of some Deployments, were made when the grace period was another."""
+
+    def of(world: World) -> None:
+        for each in world.pods:
+            if not names or each["metadata"]["name"].startswith(names):
+                each["spec"]["terminationGracePeriodSeconds"] = seconds
+
+    return of
+
+
+def all_leave(world: World) -> None:
+    """Of the roles."""
+    for each in world.pods:
+        if not each["metadata"]["name"].startswith("rel-epp-"):
+            each["metadata"]["deletionTimestamp"] = BEGAN
+
+
+def test_pods_have_the_time_to_leave_that_they_were_given_themselves() -> None:
+    """The Deployment's present template may be of a change that never came to an end."""
+    found = change({}, both(NEWER, RECREATE), meanwhile=give_time(600))
+    assert part(found, "decode").drain_seconds == 600
+    assert part(found, "decode").at_most_seconds == 600 + BUDGET
+    assert found.outage is not None
+    assert found.outage.at_most_seconds == 600 + BUDGET
+
+
+def test_only_the_time_of_those_that_leave_counts() -> None:
+    def half_way(world: World) -> None:
+        stuck("rel-decode", taken=1, given=1, before=ONE_FEWER, ready=False)(world)
+        for each in world.pods[-1:]:
+            each["spec"]["terminationGracePeriodSeconds"] = 30
+
+    assert part(change(ONE_FEWER, {}, meanwhile=half_way), "decode").drain_seconds == 30
+
+
+def test_what_a_pod_was_told_when_it_was_told_to_go_counts_for_it() -> None:
+    def told(world: World) -> None:
+        all_leave(world)
+        for each in world.pods:
+            each["metadata"]["deletionGracePeriodSeconds"] = 20
+
+    decode = part(change({}, both(NEWER, RECREATE), meanwhile=told), "decode")
+    assert (decode.leaving, decode.at_most_seconds) == (0, 20 + BUDGET)
+
+
+def test_without_pods_their_replica_sets_tell_what_time_they_have() -> None:
+    def longer(world: World) -> None:
+        for each in world.replica_sets:
+            each["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 600
+
+    found = change(
+        {},
+        NEWER,
+        meanwhile=longer,
+        around=lambda around: dataclasses.replace(around, release_pods=None, pods=None),
+    )
+    assert part(found, "decode").drain_seconds == 600
+
+
+@pytest.mark.parametrize(
+    ("after", "name", "want"),
+    [
+        pytest.param(both(NEWER, RECREATE), "decode", GRACE + BUDGET, id="Recreate"),
+        pytest.param(PLACED, "decode", GRACE + BUDGET, id="another topology"),
+        pytest.param({"modelserver": {"replicas": {"decode": 0}}}, "decode", GRACE, id="a role at 0"),
+    ],
+)
+def test_pods_that_leave_already_are_waited_for(after: Blocks, name: str, want: int) -> None:
+    found = change({}, after, meanwhile=all_leave)
+    assert part(found, name).leaving == 0
+    assert part(found, name).at_most_seconds == want
+    timeline = simulate(found, Reading.LONGEST)
+    assert timeline is not None
+    [told] = [each for each in timeline.parts if each.part == name]
+    assert told.now.draining == 4
+    assert told.seconds == want
+
+
+def test_in_another_topology_every_role_waits_for_the_slowest() -> None:
+    found = change({}, PLACED, meanwhile=give_time(600, "rel-prefill"))
+    assert {part(found, name).at_most_seconds for name in ("prefill", "decode")} == {600 + BUDGET}
+    assert part(found, "decode").outage is not None
+    assert part(found, "decode").outage == part(found, "prefill").outage == found.outage
+
+
+# --- paused -----------------------------------------------------------------------------------------------------------
+
+
+def pause(world: World) -> None:
+    for live in world.deployments.values():
+        live["spec"]["paused"] = True
+
+
+def keep_paused(trial: TrialFacts) -> TrialFacts:
+    """What `kubectl rollout pause` wrote is nobody else's, so the API server keeps it."""
+    results = copy.deepcopy(dict(trial.results))
+    for each in results.values():
+        each["spec"]["paused"] = True
+    return dataclasses.replace(trial, results=results)
+
+
+@pytest.mark.parametrize("after", [NEWER, both(NEWER, RECREATE)], ids=["rolling", "Recreate"])
+def test_a_paused_deployment_exchanges_nothing_until_somebody_ends_that(after: Blocks) -> None:
+    found = change({}, after, meanwhile=pause, trial=keep_paused)
+    for name in ("prefill", "decode"):
+        role = part(found, name)
+        assert (role.happens, role.capacity_percent, role.extra_pods) == (Happening.UNKNOWN, None, 0)
+        assert role.reason is not None
+        assert f"`kubectl -n ns rollout resume deployment/rel-{name}`" in role.reason
+        assert keys(role.keys)[0] == "modelserver.image.tag: 0.12.0 -> 0.12.1", "what waits for it"
+    assert any("rel-decode is paused" in why for why in found.unknown)
+
+
+def test_without_a_dry_run_the_live_deployment_tells_that_it_is_paused() -> None:
+    role = part(change({}, NEWER, meanwhile=pause, trial=lambda _: UNTRIED), "decode")
+    assert role.happens is Happening.UNKNOWN
+    assert "paused" in (role.reason or "")
+
+
+def test_a_paused_endpoint_picker_is_not_exchanged_either() -> None:
+    found = change({}, {"router": {"epp": {"drainSeconds": 600}}}, meanwhile=pause, trial=keep_paused)
+    assert part(found, "epp").happens is Happening.UNKNOWN
+    assert found.outage is None
+
+
+def test_a_roll_out_that_is_paused_half_way_does_not_go_on() -> None:
+    def half_way(world: World) -> None:
+        roll_all(world, taken=1, given=2)
+        pause(world)
+
+    for after in (NEWER, {}):
+        found = change({}, after, meanwhile=half_way, trial=keep_paused)
+        assert part(found, "decode").happens is Happening.UNKNOWN
+
+
+def test_a_paused_deployment_is_scaled_and_stays_and_goes_like_any_other() -> None:
+    for after, want in (
+        ({}, Happening.STAYS),
+        ({"modelserver": {"replicas": {"decode": 5}}}, Happening.SCALES_UP),
+        ({"modelserver": {"replicas": {"decode": 3}}}, Happening.SCALES_DOWN),
+        ({"modelserver": {"replicas": {"decode": 0}}}, Happening.DELETED),
+        (PLACED, Happening.RESTARTS),
+    ):
+        assert part(change({}, after, meanwhile=pause, trial=keep_paused), "decode").happens is want
+
+
+def test_pods_that_are_missing_come_to_a_paused_deployment_too() -> None:
+    def one_less(world: World) -> None:
+        world.take("rel-decode", 1)
+        pause(world)
+
+    role = part(change({}, {}, meanwhile=one_less, trial=keep_paused), "decode")
+    assert (role.happens, role.method, role.new) == (Happening.CONTINUES, Method.START, 1)
+
+
 # --- scaling ----------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +516,36 @@ def test_going_back_is_warm_whatever_was_tried_meanwhile() -> None:
     assert role.cache.start is Start.WARM
 
 
+def test_going_back_to_another_number_exchanges_also_what_the_controller_takes_from_the_old_template() -> None:
+    """Both templates share the 2 by size: 2 of 3 Pods become 1.3, so that a Pod that serves goes and comes anew."""
+    three = both(ONE_FEWER, {"modelserver": {"replicas": {"decode": 3}}})
+    found = change(
+        three,
+        {"modelserver": {"replicas": {"decode": 2}}},
+        meanwhile=stuck("rel-decode", taken=1, given=1, before=three, ready=False, placed=True),
+    )
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.kept, role.leaving) == (Happening.GOES_BACK, 1, 1, 2)
+    assert (role.capacity_percent, role.outage) == (50, None)
+    assert "rel-decode" in found.starting, "so the cluster is read for it"
+
+
+def test_going_back_to_another_number_may_be_an_outage() -> None:
+    two = both(ONE_FEWER, {"modelserver": {"replicas": {"decode": 2}}})
+    found = change(
+        two,
+        {"modelserver": {"replicas": {"decode": 1}}},
+        meanwhile=stuck("rel-decode", taken=1, given=1, before=two, ready=False, placed=True),
+    )
+    role = part(found, "decode")
+    assert (role.happens, role.new, role.kept, role.capacity_percent) == (Happening.GOES_BACK, 1, 0, 0)
+    assert role.outage is not None
+    timeline = simulate(found, Reading.LONGEST)
+    assert timeline is not None
+    [told] = [each for each in timeline.parts if each.part == "decode"]
+    assert told.gaps
+
+
 def test_another_change_after_one_that_is_stuck_restarts_them_all() -> None:
     third: Blocks = {"modelserver": {"image": {"tag": "0.12.2"}}}
     found = change({}, third, meanwhile=stuck("rel-decode", taken=0, given=1, before={}, ready=False, placed=False))
@@ -361,6 +609,36 @@ def test_an_endpoint_picker_that_is_missing_leaves_no_gap_by_starting() -> None:
     picker = part(change(several, {}, meanwhile=lambda world: world.take("rel-epp", 1)), "epp")
     assert (picker.happens, picker.method, picker.new, picker.leaving) == (Happening.CONTINUES, Method.START, 1, 0)
     assert (picker.capacity_percent, picker.outage, picker.notes) == (100, None, ())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "after", "want"),
+    [
+        pytest.param("modelserver.image.tag", 5, NEWER, Start.UNKNOWN, id="a tag that is a number"),
+        pytest.param("modelserver.image.tag", ["0.12"], NEWER, Start.UNKNOWN, id="a tag that is a list"),
+        pytest.param("modelserver.extraServeArgs.decode", 5, MORE_ARGUMENTS, Start.UNKNOWN, id="arguments, a number"),
+        pytest.param(
+            "modelserver.extraServeArgs.decode",
+            [{"a": 1}, 2, None],
+            MORE_ARGUMENTS,
+            Start.UNKNOWN,
+            id="arguments, no texts",
+        ),
+        pytest.param("recipe", {"a": 1}, NEWER, Start.COLD, id="a recipe that is a map"),
+    ],
+)
+def test_a_record_that_somebody_wrote_by_hand_makes_the_cache_doubtful_and_nothing_fail(
+    key: str, value: object, after: Blocks, want: Start
+) -> None:
+    def by_hand(world: World) -> None:
+        for live in world.deployments.values():
+            record = json.loads(live["metadata"]["annotations"][labels.APPLIED])
+            live["metadata"]["annotations"][labels.APPLIED] = json.dumps({**record, key: value})
+
+    role = part(change({}, after, meanwhile=by_hand), "decode")
+    assert role.happens is Happening.RESTARTS
+    assert role.cache is not None
+    assert role.cache.start is want
 
 
 # --- what was applied is not known, or does not tell it ---------------------------------------------------------------
@@ -535,6 +813,40 @@ def test_without_replica_sets_and_pods_the_deployment_itself_tells_that_nothing_
         {}, {}, around=lambda around: dataclasses.replace(around, replica_sets=None, release_pods=None, pods=None)
     )
     assert found.changes_nothing
+
+
+def blind(around: Surroundings) -> Surroundings:
+    return dataclasses.replace(around, replica_sets=None, release_pods=None, pods=None)
+
+
+def no_status(world: World) -> None:
+    """The deployment controller has not looked at it, or may not."""
+    for live in world.deployments.values():
+        live["status"] = {}
+
+
+@pytest.mark.parametrize("after", [{}, NEWER, both(NEWER, RECREATE)], ids=["nothing", "image", "Recreate"])
+def test_where_nothing_tells_how_many_pods_serve_nothing_is_promised(after: Blocks) -> None:
+    role = part(change({}, after, meanwhile=no_status, around=blind), "decode")
+    assert (role.happens, role.capacity_percent, role.outage) == (Happening.UNKNOWN, None, None)
+    assert role.reason is not None
+    assert "status" in role.reason
+
+
+def test_where_nothing_tells_how_many_pods_serve_another_topology_is_an_outage_all_the_same() -> None:
+    found = change({}, PLACED, meanwhile=no_status, around=blind)
+    assert found.outage is not None
+    assert part(found, "decode").leaving == 4
+    assert "its ReplicaSets and its Pods and its status" in part(found, "decode").notes[0]
+
+
+def test_pods_alone_tell_that_a_role_which_goes_served() -> None:
+    """Which template each is of is nothing to that."""
+    found = change(
+        {}, PLACED, meanwhile=no_status, around=lambda around: dataclasses.replace(around, replica_sets=None)
+    )
+    assert found.outage is not None
+    assert part(found, "decode").leaving == 4
 
 
 def test_deployments_pods_and_replica_sets_of_others_are_nothing_to_this_release() -> None:

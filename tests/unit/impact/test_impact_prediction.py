@@ -1,29 +1,36 @@
-"""What compares an impact with what happened finds every number that is another."""
+"""What compares an impact with what happened finds every number that is another, and what it did not see."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from queue import Queue
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from world import World, change, first_plan, part, stored
 
 from stack.impact import Happening, Method
 from tests.builders import merged
-from tests.e2e.prediction import Happened, disagreements, excesses
-from tests.e2e.witness import Witness
+from tests.e2e.prediction import Happened, beginnings, disagreements, excesses
+from tests.e2e.witness import Witness, witness
 
 if TYPE_CHECKING:
-    from stack.impact import Impact
+    from collections.abc import Callable, Iterator
 
+    from stack.impact import Impact
+    from tests.e2e.bench import Bench
+
+Object = dict[str, Any]
+Event = tuple[str, Object]
 TWO: dict[str, Any] = {"modelserver": {"replicas": {"prefill": 1, "decode": 2}}}
 NEWER: dict[str, Any] = {"modelserver": {"extraServeArgs": {"decode": ["--seed=1"]}}}
 """Only decode reads it."""
 
 
-def seen_of_a_roll_out(*, first: str = "ADDED") -> Happened:
-    """Both decode Pods are exchanged, one more at a time; or the first old one goes before anything comes."""
+def roll_out(step: Callable[[Object], list[Event]]) -> tuple[Witness, dict[str, Object], dict[str, Object]]:
+    """Both decode Pods are exchanged, each in a step: what was seen, one thing a second, and before and after it."""
     world = World.running(first_plan(**TWO))
     before, after = world.deployments, copy.deepcopy(world.deployments)
     [planned] = [w.object for w in first_plan(**merged(TWO, NEWER)).modelserver.workloads if w.role == "decode"]
@@ -32,15 +39,22 @@ def seen_of_a_roll_out(*, first: str = "ADDED") -> Happened:
     for pod in world.pods:
         seen.note("ADDED", pod)
     seen.there = len(seen.events)
-    old = [pod for pod in world.pods if pod["metadata"]["name"].startswith("rel-decode-")]
-    for pod in old:
-        steps = [*coming(pod), *going(pod)] if first == "ADDED" else [*going(pod), *coming(pod)]
-        for what, how in steps:
-            seen.note(what, how)
-    return Happened.read(seen, before, after)
+    for pod in world.pods:
+        if pod["metadata"]["name"].startswith("rel-decode-"):
+            for what, how in step(pod):
+                seen.note(what, how)
+    seen.times = [float(index - seen.there) for index in range(1, len(seen.events) + 1)]
+    return seen, before, after
 
 
-def coming(old: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def seen_of_a_roll_out(*, first: str = "ADDED") -> Happened:
+    """One more at a time; or the first old one goes before anything comes."""
+    if first == "ADDED":
+        return Happened.read(*roll_out(lambda pod: [*coming(pod), *going(pod)]))
+    return Happened.read(*roll_out(lambda pod: [*going(pod), *coming(pod)]))
+
+
+def coming(old: Object) -> list[Event]:
     """A Pod of another template in the place of an old one."""
     new = copy.deepcopy(old)
     meta, stamp = new["metadata"], old["metadata"]["labels"]["pod-template-hash"]
@@ -50,7 +64,7 @@ def coming(old: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [("ADDED", starting), ("MODIFIED", new)]
 
 
-def going(old: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def going(old: Object) -> list[Event]:
     told = merged(old, {"metadata": {"deletionTimestamp": "2026-01-02T00:00:00Z"}})
     return [("MODIFIED", told), ("DELETED", told)]
 
@@ -119,3 +133,154 @@ def test_a_part_that_nobody_spoke_of_is_one() -> None:
     found = change(TWO, NEWER)
     silent = replace(found, parts=tuple(each for each in found.parts if each.part != "decode"))
     assert disagreements(silent, seen_of_a_roll_out()) == ["decode is not foreseen"]
+
+
+# --- Pods of one step come and go in either order ---------------------------------------------------------------------
+
+IN_TURN: dict[str, Any] = merged(
+    TWO, {"modelserver": {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}}
+)
+
+
+def in_turn(old: Object, *, order: str) -> list[Event]:
+    """One Pod leaves for a new one: each word of the order is a thing that happens."""
+    (_, starting), ready = coming(old)
+    told, gone = going(old)
+    made = merged(starting, {"spec": {"nodeName": None}})
+    events = {
+        "told": told,
+        "gone": gone,
+        "made": ("ADDED", made),
+        "bound": ("MODIFIED", starting),
+        "ready": ready,
+    }
+    return [events[word] for word in order.split()]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "told gone made bound ready",
+        "told made gone bound ready",
+        "made told gone bound ready",
+        "made bound told gone ready",
+    ],
+)
+def test_two_replica_sets_may_act_in_either_order(order: str) -> None:
+    """The new Pod's and the old Pod's hear of a step at the same time."""
+    seen = Happened.read(*roll_out(lambda pod: in_turn(pod, order=order)))
+    assert disagreements(change(IN_TURN, NEWER), seen) == []
+    assert excesses(change(IN_TURN, NEWER), seen) == []
+
+
+def test_a_pod_that_is_ready_before_another_is_told_is_one_more() -> None:
+    """That is no matter of order: it had devices beside it until then."""
+    seen = Happened.read(*roll_out(lambda pod: in_turn(pod, order="made bound ready told gone")))
+    assert "decode: 0 extra Pods, seen 1" in disagreements(change(IN_TURN, NEWER), seen)
+    assert "decode: 0 extra Pods, seen 1" in excesses(change(IN_TURN, NEWER), seen)
+
+
+def test_a_pod_that_finds_no_node_holds_no_devices() -> None:
+    seen = Happened.read(*roll_out(lambda pod: in_turn(pod, order="made")))
+    assert seen.group({"rel-decode"}).extra == 0
+    assert excesses(change(IN_TURN, NEWER), seen) == []
+
+
+# --- where it is not known when the run looked ------------------------------------------------------------------------
+
+
+def test_it_may_have_looked_while_it_ran_and_at_no_other_time() -> None:
+    seen, _, _ = roll_out(lambda pod: [*coming(pod), *going(pod)])
+    assert list(beginnings(seen, 0, 0.5)) == [0]
+    assert list(beginnings(seen, 2.5, 4.5)) == [2, 3, 4]
+    assert list(beginnings(seen, 100, 200)) == [8], "after the last that happened"
+
+
+def test_what_is_right_only_when_all_has_happened_is_one() -> None:
+    """Else whoever says that all stays would always be right in the end."""
+    seen, _, after = roll_out(lambda pod: [*coming(pod), *going(pod)])
+    stays = change(TWO, {})
+
+    def wrong(began: float, looked: float) -> list[list[str]]:
+        # The template is written already: what made it was killed.
+        begins = beginnings(seen, began, looked)
+        return [disagreements(stays, Happened.read(seen, after, after, begin=begin)) for begin in begins]
+
+    assert all(wrong(0, 3.5)), "a Pod went after it had looked"
+    assert not all(wrong(8.5, 9)), "and here all had gone before"
+
+
+# --- what the witness does not see ------------------------------------------------------------------------------------
+
+
+class Server:
+    """In place of an API server: lists what is there, and then tells of what is put, an error among it."""
+
+    def __init__(self, *there: Object) -> None:
+        self.there = list(there)
+        self.said: Queue[Event | Exception] = Queue()
+        self.plane, self.namespace = SimpleNamespace(api=self), "ns"
+
+    def request(self, _: str, path: str) -> Object:
+        assert path == "/api/v1/namespaces/ns/pods"
+        return {"items": self.there, "metadata": {"resourceVersion": "1"}}
+
+    def _stream(self, *_: object) -> Iterator[Event]:
+        while True:
+            said = self.said.get(timeout=10)
+            if isinstance(said, Exception):
+                raise said
+            yield said
+
+    def create(self, pod: Object) -> None:
+        self.say("ADDED", pod)
+
+    def say(self, what: str, pod: Object) -> None:
+        self.said.put((what, merged(pod, {"metadata": {"resourceVersion": "2"}})))
+
+    def delete(self, path: str, *, grace_seconds: int) -> None:
+        assert path.endswith("/pods/seen")
+        assert grace_seconds == 0
+
+
+def test_a_witness_has_seen_all_that_happened_when_it_ends() -> None:
+    old, *_ = World.running(first_plan(**TWO)).pods
+    server = Server(old)
+    with witness(cast("Bench", server)) as seen:
+        for what, pod in (*coming(old), *going(old)):
+            server.say(what, pod)
+    assert seen.there == 1
+    assert [what for what, _ in seen.events] == ["ADDED", "ADDED", "MODIFIED", "MODIFIED", "DELETED"]
+
+
+def test_a_watch_that_breaks_off_is_told_with_its_reason() -> None:
+    """Else what came afterwards would count as not having happened."""
+    server = Server()
+    with pytest.raises(AssertionError, match="broke off") as told, witness(cast("Bench", server)):
+        server.said.put(ConnectionResetError("the server went away"))
+    assert isinstance(told.value.__cause__, ConnectionResetError)
+
+
+def test_a_watch_that_cannot_begin_lets_nobody_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    monkeypatch.setattr(server, "request", refuse)
+    with pytest.raises(AssertionError, match="broke off") as told, witness(cast("Bench", server)):
+        pytest.fail("nothing is begun unseen")
+    assert isinstance(told.value.__cause__, ConnectionRefusedError)
+
+
+def refuse(*_: object) -> Object:
+    raise ConnectionRefusedError
+
+
+def keep_silent(_: Object) -> None:
+    """The mark never comes."""
+
+
+def test_an_end_that_is_not_seen_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    monkeypatch.setattr("tests.e2e.witness.END_SECONDS", 0.1)
+    monkeypatch.setattr(server, "create", keep_silent)
+    with pytest.raises(AssertionError, match=r"was not seen in 0\.1 s"), witness(cast("Bench", server)):
+        pass
+    server.say("ADDED", {"metadata": {"name": "seen"}})

@@ -41,7 +41,7 @@ def role(
 ) -> PartImpact:
     """A role of one Deployment to which that happens, judged and added up as the program does it."""
     asked = standing.pods if before is None else before
-    done = exchange(standing, strategy, wanted=wanted, before=asked)
+    done = exchange(standing, strategy, wanted=wanted, before=asked, is_back=happens is Happening.GOES_BACK)
     impact = WorkloadImpact(
         name="rel-decode",
         part="decode",
@@ -87,7 +87,7 @@ def changes(draw: st.DrawFn) -> PartImpact:
     """A role whose Pods are exchanged: all that run, or those that an earlier change has left in between.
 
     That one is stopped at any moment, and then taken back, or followed by another, or left alone, perhaps with another
-    strategy; and with another number of Pods, but where two templates would share it.
+    strategy; and with another number of Pods, which two templates share.
     """
     pods = draw(st.integers(1, 6))
     earlier = run(role(all_ready(pods), draw(strategies()), wanted=pods))
@@ -101,10 +101,8 @@ def changes(draw: st.DrawFn) -> PartImpact:
         Happening.CONTINUES: (coming, now.ready),
     }[happens]
     standing = Standing(pods=now.pods, kept=kept, ready=now.serve, ready_kept=ready_kept, placed=holding)
-    if happens is Happening.RESTARTS:
-        wanted = draw(st.integers(1, 6))
-    else:
-        wanted = pods
+    wanted = draw(st.integers(1, 6))
+    if happens is not Happening.RESTARTS:
         assume(standing.kept and standing.old)
     return role(standing, draw(strategies()), wanted=wanted, before=pods, happens=happens)
 
@@ -215,6 +213,19 @@ def test_without_room_for_all_of_a_surge_it_goes_on_with_what_there_is() -> None
     timeline = simulate(Impact(release="rel", parts=(short,)), Reading.LONGEST, is_short=True)
     assert timeline is not None
     assert not timeline.is_stuck
+
+
+def test_what_fits_is_handed_out_once_among_the_deployments_of_a_part() -> None:
+    """Three entries come, and there are devices for two of their Pods."""
+    entries = [{"role": "prefill", "node": "n0"}, {"role": "decode", "node": "n1"}]
+    more = [*entries, *({"role": "decode", "node": f"n{i}"} for i in (2, 3, 4))]
+    impact = change({"modelserver": {"nodePlacement": entries}}, {"modelserver": {"nodePlacement": more}})
+    for fits in (0, 2, 3):
+        short = tuple(replace(each, fits=fits) if each.part == "decode" else each for each in impact.parts)
+        timeline = simulate(replace(impact, parts=short), Reading.LONGEST, is_short=True)
+        assert timeline is not None
+        last = of(timeline, "decode").last
+        assert (last.serve, last.waiting) == (1 + fits, 3 - fits)
 
 
 def test_a_single_replica_whose_surge_is_stuck_is_down_with_one_fewer_at_a_time() -> None:

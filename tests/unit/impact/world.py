@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Blocks = dict[str, Any]
 BEGAN, READY = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
-"""Every Pod was made then and was Ready ten minutes later."""
+"""Every Pod was made and found a node then, and was Ready ten minutes later."""
 HASH = "pod-template-hash"
 
 
@@ -72,7 +72,10 @@ def pod(deployment: Object, template: Object, index: int, *, ready: bool = True,
     """A Pod of a template. `ready` after ten minutes; `placed` on a node."""
     meta, stamp = deployment["metadata"], content_hash(template)
     name = f"{meta['name']}-{stamp}-{index}"
-    condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": READY}
+    conditions = [
+        {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": READY},
+        {"type": "PodScheduled", "status": "True" if placed else "False", "lastTransitionTime": BEGAN},
+    ]
     return {
         "metadata": {
             "name": name,
@@ -81,8 +84,11 @@ def pod(deployment: Object, template: Object, index: int, *, ready: bool = True,
             "creationTimestamp": BEGAN,
             "labels": {**template["metadata"]["labels"], HASH: stamp},
         },
-        "spec": {"nodeName": "n1"} if placed else {},
-        "status": {"phase": "Running" if placed else "Pending", "conditions": [condition]},
+        "spec": {
+            "terminationGracePeriodSeconds": template["spec"]["terminationGracePeriodSeconds"],
+            **({"nodeName": "n1"} if placed else {}),
+        },
+        "status": {"phase": "Running" if placed else "Pending", "conditions": conditions},
     }
 
 
