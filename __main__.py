@@ -15,7 +15,7 @@ from cluster.facts import read_facts
 from cluster.surroundings import read_surroundings
 from cluster.trial import try_workloads
 from cluster.wait import WaitError, Waits, until_change_has_ended
-from components.handover import hand_over
+from components.handover import forget_earlier_report, hand_over
 from components.serving_stack import ServingStack, ServingStackArgs
 from components.state import read_state
 from components.waits import end_quietly_when_interrupted
@@ -169,6 +169,7 @@ def declare(plan: StackPlan, *, context: str, release: str) -> None:
 def main() -> None:
     """Declare the stack."""
     end_quietly_when_interrupted()
+    forget_earlier_report()
     with in_one_line():
         accepted = read_config()
     config = accepted.config

@@ -12,7 +12,7 @@ from stack.impact import Happening, Method
 from stack.report import Difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from stack.impact import Impact, WorkloadImpact
     from stack.report import EngineStep
@@ -23,30 +23,39 @@ UNTOUCHED = "leaves it as it is"
 """The engine has no step for it: it stays the same, or is not the engine's."""
 
 
-def compare(impact: Impact, steps: Iterable[EngineStep]) -> tuple[Difference, ...]:
-    """Where impact and engine differ, in the impact's order; what is not known agrees with everything."""
-    of_engine = {step.name: step for step in steps if step.kind == "Deployment"}
+def compare(impact: Impact, steps: Iterable[EngineStep], *, namespace: str | None = None) -> tuple[Difference, ...]:
+    """Where impact and engine differ, in the impact's order; what is not known agrees with everything.
+
+    Args:
+        impact: what happens to the Pods.
+        steps: what the engine is going to do.
+        namespace: where the release is; None takes all steps for those of its namespace.
+    """
+    of_engine: dict[tuple[str | None, str], list[EngineStep]] = {}
+    for step in steps:
+        if step.kind == "Deployment":
+            of_engine.setdefault((namespace and step.namespace, step.name), []).append(step)
     found: list[Difference] = []
     for part in impact.parts:
         # A part whose Deployments are not known has none in the impact.
         is_known = part.happens is not Happening.UNKNOWN
         for workload in part.workloads:
-            step = of_engine.pop(workload.name, None)
+            its = of_engine.pop((namespace, workload.name), [])
             if is_known and workload.happens is not Happening.UNKNOWN:
-                found += _differences(workload, step)
+                found += _differences(workload, its)
     if all(part.workloads for part in impact.parts):
         found += [
-            Difference(workload=step.name, engine=_said(step), impact="does not speak of it")
-            for step in of_engine.values()
+            Difference(workload=name, engine=_said(its), impact="does not speak of it")
+            for (_, name), its in of_engine.items()
         ]
     return tuple(found)
 
 
-def _differences(workload: WorkloadImpact, step: EngineStep | None) -> Iterator[Difference]:
+def _differences(workload: WorkloadImpact, its: Sequence[EngineStep]) -> Iterator[Difference]:
     """At most one: the first thing that does not fit says enough."""
-    wants = _wanted(workload, step)
+    wants = "one step is enough" if len(its) > 1 else _wanted(workload, its[0] if its else None)
     if wants is not None:
-        yield Difference(workload=workload.name, engine=_said(step), impact=f"{_happens(workload)}: {wants}")
+        yield Difference(workload=workload.name, engine=_said(its), impact=f"{_happens(workload)}: {wants}")
 
 
 def _wanted(workload: WorkloadImpact, step: EngineStep | None) -> str | None:  # noqa: PLR0911  # one return for each way to differ
@@ -89,7 +98,6 @@ def _happens(workload: WorkloadImpact) -> str:
     return f"{workload.happens}{method}"
 
 
-def _said(step: EngineStep | None) -> str:
-    if step is None:
-        return UNTOUCHED
-    return f"{step.operation} ({', '.join(step.paths)})" if step.paths else step.operation
+def _said(its: Sequence[EngineStep]) -> str:
+    said = [f"{step.operation} ({', '.join(step.paths)})" if step.paths else step.operation for step in its]
+    return " and ".join(said) or UNTOUCHED

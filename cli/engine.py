@@ -7,6 +7,7 @@ those only names and property paths are kept, no values.
 from __future__ import annotations
 
 import re
+import subprocess
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,11 +27,15 @@ UNCHANGED: Final = frozenset({"same", "refresh", "read", "remove-pending-replace
 """Nothing happens in the cluster: the last one tidies the state up after a delete that is told beside it."""
 HALVES: Final = frozenset({"create-replacement", "delete-replaced"})
 """What a replacement consists of; a delete that is no half of one is that of a resource that goes with another."""
+DELETES: Final = frozenset({"delete", "delete-replaced"})
+"""What takes an object away. A replacement has none where an interrupted update did that half of it before."""
 HOLLOW: Final = ("preview failed", "an unhandled error occurred: program exited with non-zero exit code")
 """How errors begin that only say that there was one before."""
 PROJECT_FILES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _COLOR: Final = re.compile(r"<\{%.*?%\}>")
 """The engine's way to write colours in events."""
+_STANDARD_ERROR: Final = "\n stderr: "
+"""How the Automation API sets off what a command wrote there, after all that it wrote to its standard output."""
 
 
 class EngineError(Exception):
@@ -119,6 +124,11 @@ def preview(folder: Path, *, stack: str | None = None, refresh: bool | None = No
             failed = _run(auto.Stack.select(name, workspace), heard)
         except FileNotFoundError:
             raise EngineError("pulumi is not on PATH. Install the Pulumi CLI, or put it there") from None
+        except subprocess.CalledProcessError as error:
+            raise EngineError(
+                f"`pulumi version` ended with status {error.returncode}, so the pulumi on PATH does not work. Install "
+                "the Pulumi CLI anew"
+            ) from None
         except auto.InvalidVersionError as error:
             raise EngineError(str(error)) from None
         report = _read(written)
@@ -135,21 +145,34 @@ def preview(folder: Path, *, stack: str | None = None, refresh: bool | None = No
 
 
 def read_steps(given: Iterable[StepEventMetadata]) -> tuple[EngineStep, ...]:
-    """What changes, each replacement once, sorted by kind and name: the engine goes about it in any order."""
+    """What changes, each replacement once, sorted by kind and name: the engine goes about it in any order.
+
+    A replacement of which nothing is left to delete creates the object.
+    """
     changing = [step for step in given if step.op not in UNCHANGED]
     replaced = {step.urn for step in changing if step.op == "replace"}
-    steps = [_step(step) for step in changing if not (step.op in HALVES and step.urn in replaced)]
+    deleted = {step.urn for step in changing if step.op in DELETES}
+    steps = [
+        _step(step, "create" if step.op == "replace" and step.urn not in deleted else _operation(step))
+        for step in changing
+        if step.op == "replace" or step.urn not in replaced or step.op not in HALVES | DELETES
+    ]
     return tuple(sorted(steps, key=lambda step: (step.kind, step.namespace or "", step.name, step.operation)))
 
 
-def _step(step: StepEventMetadata) -> EngineStep:
+def _operation(step: StepEventMetadata) -> str:
+    return "delete" if step.op in DELETES else step.op.value
+
+
+def _step(step: StepEventMetadata, operation: str) -> EngineStep:
     state = step.new or step.old
     inputs: Mapping[str, Any] = (state.inputs if state is not None else None) or {}
     meta: Mapping[str, Any] = inputs.get("metadata") or {}
     is_named = step.type.startswith("kubernetes:") and "name" in meta
-    paths = step.detailed_diff or step.diffs or ()
+    # What an object that is not there any more was like is no difference.
+    paths = () if operation == "create" else step.detailed_diff or step.diffs or ()
     return EngineStep(
-        operation="delete" if step.op == "delete-replaced" else step.op.value,
+        operation=operation,
         kind=step.type.rpartition(":")[2] if is_named else step.type,
         name=meta["name"] if is_named else step.urn.rpartition("::")[2],
         namespace=meta.get("namespace") if is_named else None,
@@ -174,12 +197,14 @@ def _run(stack: auto.Stack, heard: Heard) -> str | None:
         raise EngineError(_words(error)) from None
     except auto.CommandError as error:
         return _words(error)
+    except RuntimeError as error:  # of Python's: the Automation API misses an event
+        return f"the engine ended without having told all of its preview ({error}). Run it again"
     return None
 
 
 def _words(error: auto.CommandError) -> str:
     """What the command wrote to its standard error, which the Automation API hands on with all else that it wrote."""
-    said = str(error).partition("stderr:")[2].strip() or str(error)
+    said = str(error).rpartition(_STANDARD_ERROR)[2].strip() or str(error).strip()
     return said.removeprefix("error:").strip()
 
 

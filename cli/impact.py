@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -64,8 +66,16 @@ def impact(
         str | None, typer.Option("--stack", "-s", help="Stack; without it the one that is selected.")
     ] = None,
     cwd: Annotated[
-        Path, typer.Option("--cwd", "-C", help="The project's folder.", exists=True, file_okay=False, resolve_path=True)
-    ] = Path(),
+        Path | None,
+        typer.Option(
+            "--cwd",
+            "-C",
+            help="The project's folder; without it the current one.",
+            exists=True,
+            file_okay=False,
+            resolve_path=True,
+        ),
+    ] = None,
     form: Annotated[
         Format, typer.Option("--format", "-f", help="For a terminal, a pull request, a program, a browser.")
     ] = Format.TABLE,
@@ -82,7 +92,9 @@ def impact(
     ] = None,
     given: Annotated[
         Path | None,
-        typer.Option("--from", help="Show a report that was written as JSON, without a preview.", exists=True),
+        typer.Option(
+            "--from", help="Show a report that was written as JSON, without a preview.", exists=True, dir_okay=False
+        ),
     ] = None,
 ) -> None:
     """Preview an update and say what it does to the Pods that run.
@@ -90,11 +102,16 @@ def impact(
     Exit status: 0 nothing restarts, 10 Pods restart, 11 something is out meanwhile, 12 the update is refused, 13 not
     known, 1 no preview came about, or engine and impact differ, 2 wrong usage. Nothing is changed.
     """
-    if given is not None and (stack is not None or refresh is not None):
+    if given is not None and (stack, cwd, refresh) != (None, None, None):
         raise typer.BadParameter("a report is about the stack that it was made of", param_hint="--from")
+    if stack is not None and not stack.strip():
+        raise typer.BadParameter("names no stack; leave it out for the one that is selected", param_hint="--stack")
+    if output is not None and not os.access(output, os.F_OK) and not os.access(output.parent, os.W_OK | os.X_OK):
+        # The preview takes a while, and would be for nothing.
+        raise typer.BadParameter(f"{output.parent} is no folder that files can be made in", param_hint="--output")
     try:
-        report = _preview(cwd, stack=stack, refresh=refresh) if given is None else _read(given)
-        _write(write(report, form, color=output is None), output, report)
+        report = _preview(cwd or Path.cwd(), stack=stack, refresh=refresh) if given is None else _read(given)
+        _write(report, form, output)
     except (EngineError, OSError) as error:
         complaints.print(str(error), soft_wrap=True)
         raise typer.Exit(1) from None
@@ -125,7 +142,7 @@ def combine(previewed: Preview) -> Report:
         EngineError: the preview failed, and not because the program refuses the change.
     """
     report = previewed.report
-    if report is None or (previewed.errors and report.verdict is not Verdict.REFUSED):
+    if report is None or (previewed.errors and not _is_refusal(report, previewed.errors)):
         why = (
             "\n".join(previewed.errors) or "the program wrote no report, so it is of another version than this command"
         )
@@ -137,10 +154,21 @@ def combine(previewed: Preview) -> Report:
         version=previewed.version,
         is_refreshed=previewed.is_refreshed,
         steps=previewed.steps,
-        differences=None if known is None else compare(known, previewed.steps),
+        differences=None if known is None else compare(known, previewed.steps, namespace=report.namespace),
     )
     unsure = () if previewed.is_refreshed or report.impact is None else (NOT_COMPARED,)
     return replace(report, engine=engine, unknown=(*report.unknown, *unsure))
+
+
+def _is_refusal(report: Report, errors: Iterable[str]) -> bool:
+    """Whether the program failed with a refusal that it handed over, and not for another reason afterwards."""
+    said = [_in_one_line(error) for error in errors]
+    return any(_in_one_line(letter.text) in error for letter in report.refusals for error in said)
+
+
+def _in_one_line(text: str) -> str:
+    """A text without anything that moves a cursor, or begins another line, in which a log would see orders."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def write(report: Report, form: Format, *, color: bool = False) -> str:
@@ -161,8 +189,9 @@ def write(report: Report, form: Format, *, color: bool = False) -> str:
 
 def print_report(console: Console, report: Report) -> None:
     """For people: what it comes to, the table, and what to know."""
-    console.print(f"[bold]{escape(report.stack)}[/bold] ({escape(_place(report))})", soft_wrap=True)
-    console.print(f"[bold {STYLES[report.verdict]}]{escape(headline(report))}[/]", soft_wrap=True)
+    stack, place, comes_to = (escape(_in_one_line(text)) for text in (report.stack, _place(report), headline(report)))
+    console.print(f"[bold]{stack}[/bold] ({place})", soft_wrap=True)
+    console.print(f"[bold {STYLES[report.verdict]}]{comes_to}[/]", soft_wrap=True)
     if report.impact is not None:
         if (summary := summarize(report.impact)) is not None:
             _lines(console, [summary])
@@ -208,7 +237,7 @@ def _table(cells: Iterable[Sequence[str]]) -> Table:
     for head in HEADS:
         table.add_column(head, overflow="fold")
     for row in cells:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(_in_one_line(cell)) for cell in row))
     return table
 
 
@@ -222,16 +251,19 @@ def _section(console: Console, title: str, lines: Iterable[str], *, style: str =
 
 def _lines(console: Console, lines: Iterable[str]) -> None:
     for line in lines:
-        console.print(f"  {escape(line)}", soft_wrap=True)
+        console.print(f"  {escape(_in_one_line(line))}", soft_wrap=True)
 
 
 def _texts(letters: Iterable[Letter]) -> list[str]:
     return [letter.text for letter in letters]
 
 
-def _write(text: str, output: Path | None, report: Report) -> None:
-    if output is None:
-        typer.echo(text, nl=False)
+def _write(report: Report, form: Format, output: Path | None) -> None:
+    text = write(report, form, color=output is None)
+    if output is not None:
+        output.write_text(text, encoding="utf-8")
+        complaints.print(f"{_in_one_line(headline(report))}; written to {output}", soft_wrap=True)
         return
-    output.write_text(text, encoding="utf-8")
-    complaints.print(f"{headline(report)}; written to {output}", soft_wrap=True)
+    # A terminal shows what it can; what is for others is UTF-8 whatever the terminal's encoding is.
+    encoding = sys.stdout.encoding if form is Format.TABLE else "utf-8"
+    typer.echo(text.encode(encoding, "replace"), nl=False)

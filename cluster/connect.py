@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -23,7 +24,6 @@ from urllib3.exceptions import HTTPError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 Object = dict[str, Any]
 TIMEOUT_SECONDS = (3, 30)
@@ -83,7 +83,7 @@ class Cluster:
                 client_configuration=configuration,
             )
         except (_config.ConfigException, OSError, yaml.YAMLError, *WHAT_ODD_ENTRIES_RAISE) as error:
-            raise ClusterError(f"kubeconfig context {context}: {_why_unusable(error)}") from None
+            raise ClusterError(f"kubeconfig context {context}: {_why_unusable(error, kubeconfig)}") from None
         if not configuration.host:
             raise ClusterError(f"kubeconfig context {context}: its cluster names no server")
         if _is_loopback(configuration.host):
@@ -215,8 +215,11 @@ def _message(body: bytes) -> str | None:
         return None
 
 
-def _why_unusable(error: BaseException) -> str:
-    """One line about a kubeconfig, without what is written in it: there are tokens."""
+def _why_unusable(error: BaseException, kubeconfig: Path | None) -> str:
+    """One line about a kubeconfig, without what is written in it, since there are tokens, and without where it is.
+
+    It ends up in reports, which others read on other machines.
+    """
     match error:
         case yaml.MarkedYAMLError(problem_mark=yaml.Mark(line=line)):
             return f"the kubeconfig is no YAML (line {line + 1})"
@@ -224,8 +227,22 @@ def _why_unusable(error: BaseException) -> str:
             return "the kubeconfig is no YAML"
         case _ if isinstance(error, WHAT_ODD_ENTRIES_RAISE):
             return f"the kubeconfig is malformed ({type(error).__name__})"
+        case OSError():
+            return (
+                f"the kubeconfig, or a file that it names, could not be read: {error.strerror or type(error).__name__}"
+            )
         case _:
-            return re.sub(r"\{.*\}", "{...}", " ".join(str(error).split()))
+            return re.sub(r"\{.*\}", "{...}", " ".join(_without_paths(str(error), kubeconfig).split()))
+
+
+def _without_paths(said: str, kubeconfig: Path | None) -> str:
+    """What the package says, with its names for entries left: they begin with the file's."""
+    named = str(kubeconfig or os.environ.get("KUBECONFIG") or _config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
+    for path in sorted(filter(None, named.split(os.pathsep)), key=len, reverse=True):
+        written = re.escape(str(Path(path).expanduser()))
+        said = re.sub(rf"(?<!\S){written}/", "", said)
+        said = re.sub(rf"(?<!\S){written}(?!\S)", "the kubeconfig", said)
+    return re.sub(r"(?<![^\s'\"])/\S*/", ".../", said)
 
 
 def _is_loopback(server: str) -> bool:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from stack.impact import duration
 from stack.impact.timeline import Reading, simulate
+from stack.spares.fit import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stack.impact import PartImpact
+    from stack.impact import Impact, PartImpact
     from stack.impact.timeline import Counts, PartTimeline, Timeline
     from stack.report import Report
 
 DEVICES = "devices"
-"""The guard whose refusal says that new Pods would wait in vain."""
+"""The guard whose letter says that new Pods would wait in vain, be it a refusal or not."""
 WHEN = {
     Reading.ABOUT: "if new Pods start as fast as those that run now, and each Pod takes all the time it may to leave",
     Reading.LONGEST: "if each Pod takes all the time it may, to leave and to start",
@@ -30,7 +31,7 @@ class Course:
 
     Attributes:
         timeline: what is simulated.
-        is_short: whether new Pods find only the devices that are free, which are too few: what a refusal prevents.
+        is_short: whether new Pods find only the devices that are free, which are too few: proved, refused or not.
         heads: columns of the table of steps: the time, and each part that changes.
         steps: its rows.
     """
@@ -63,11 +64,16 @@ def courses(report: Report) -> tuple[Course, ...]:
     """The course in each reading that is known, the likelier one first; none where nothing changes over time."""
     if report.impact is None:
         return ()
-    is_short = any(letter.guard == DEVICES for letter in report.refusals)
+    is_short = any(
+        letter.guard == DEVICES and f": {Outcome.CANNOT.value}" in letter.text
+        for letter in (*report.refusals, *report.warnings)
+    )
     found: list[Course] = []
     for reading in (Reading.ABOUT, Reading.LONGEST):
         timeline = simulate(report.impact, reading, is_short=is_short)
-        if timeline is not None and (timeline.seconds or timeline.is_stuck):
+        if timeline is None or (is_short and not timeline.is_stuck and _asks_anew(report.impact)):
+            continue  # that it gets stuck is proved, and nothing that is simulated here shows it
+        if timeline.seconds or timeline.is_stuck:
             moving = tuple(part for part in timeline.parts if is_moving(part))
             steps = tuple(_steps(moving))
             heads = ("after", *(part.part for part in moving))
@@ -75,6 +81,11 @@ def courses(report: Report) -> tuple[Course, ...]:
             if timeline.is_stuck and not timeline.seconds:
                 break  # how long a start takes plays no part
     return tuple(found)
+
+
+def _asks_anew(impact: Impact) -> bool:
+    """Whether Pods ask for devices other than to take an earlier change back, which never gets stuck."""
+    return any(part.extra_pods and not part.is_going_back for part in impact.parts)
 
 
 def is_moving(part: PartTimeline) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -286,10 +287,12 @@ def _devices(kind: _Kind, told: Sequence[PartTimeline], top: float, clock: _Cloc
 
 def _together(told: Sequence[PartTimeline], height: Callable[[str, Counts], int]) -> Moments:
     """The heights of all parts, from each second on at which one of them changes."""
-    times = sorted({at for part in told for at, _ in part.moments})
+    moments = [part.moments for part in told]
+    begins = [[at for at, _ in each] for each in moments]
+    times = sorted({at for each in begins for at in each})
     found: list[tuple[int, tuple[int, ...]]] = []
     for at in times:
-        current = [[counts for begin, counts in part.moments if begin <= at][-1] for part in told]
+        current = [each[bisect_right(begin, at) - 1][1] for each, begin in zip(moments, begins, strict=True)]
         found.append((at, tuple(height(part.part, counts) for part, counts in zip(told, current, strict=True))))
     return tuple(found)
 

@@ -30,8 +30,10 @@ ROOM = 60_000
 """Characters of a comment: GitHub takes 65,536, and who posts it may add some."""
 CUT = "*The rest is too long for a comment; the report as JSON has all of it.*"
 SPECIAL = re.compile(r"([\\`*_{}\[\]|~])")
-ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "#": "&#35;"}
-"""What Markdown, HTML and GitHub's mentions would take for theirs."""
+APART = "&#8203;"
+"""A space without width. Mentions are looked for in the text that is shown, so an entity for `@` would not hide one."""
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": f"@{APART}", "#": f"#{APART}", "$": "&#36;"}
+"""What Markdown, HTML, GitHub's mentions and its formulas would take for theirs."""
 
 
 def render_markdown(report: Report) -> str:
@@ -55,7 +57,7 @@ def prose(text: str) -> str:
     short = text if len(text) <= MOST_LENGTH else f"{text[:MOST_LENGTH]} ..."
     parts = re.split(r"`([^`]+)`", short)
     found = "".join(code(part) if index % 2 else _around(part) for index, part in enumerate(parts))
-    return re.sub(r"^([-+=]|\d+[.)])", r"&#8203;\1", found.strip())
+    return re.sub(r"^([-+=]|\d+[.)])", rf"{APART}\1", found.strip())
 
 
 def _around(text: str) -> str:

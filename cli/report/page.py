@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from cli.report.course import courses
 from cli.report.figure import Figure, draw_devices, draw_pods
-from stack.impact import HEADS, duration, remarks, rows, summarize
+from stack.impact import HEADS, Happening, duration, remarks, rows, summarize
 from stack.report import Verdict, headline
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ KINDS = {
     "waiting": "new, waits for devices",
 }
 """Words for the legend."""
+UNKNOWN = "not known"
 TITLES = {
     Verdict.NOTHING_RESTARTS: "Nothing restarts",
     Verdict.RESTARTS: "Pods restart",
@@ -70,7 +71,7 @@ def render_html(report: Report) -> str:
             verdict=report.verdict.name.lower().replace("_", "-"),
             title=TITLES[report.verdict],
             headline=headline(report),
-            tiles=[] if impact is None else list(_tiles(report, impact)),
+            tiles=[] if impact is None else list(_tiles(impact)),
             summary=None if impact is None else summarize(impact),
             heads=HEADS,
             rows=[] if impact is None or impact.changes_nothing or summarize(impact) else rows(impact),
@@ -109,12 +110,14 @@ def _draw(course: Course, impact: Impact) -> Drawn:
     return Drawn(course=course, pods=draw_pods(course, impact), devices=draw_devices(course, impact))
 
 
-def _tiles(report: Report, impact: Impact) -> Iterator[Tile]:
+def _tiles(impact: Impact) -> Iterator[Tile]:
+    is_known = not impact.unknown and all(part.happens is not Happening.UNKNOWN for part in impact.parts)
     restarted = sum(part.new for part in impact.parts if part.restarts)
     others = [part for part in impact.parts if not part.restarts]
     more, fewer = sum(part.new for part in others), sum(part.leaving for part in others)
     beside = [f"{count} {word}" for count, word in ((more, "more start"), (fewer, "leave")) if count]
-    yield Tile(name="Pods restart", value=str(restarted), beside=", ".join(beside))
+    restart = str(restarted) if is_known else f"{restarted} or more" if restarted else UNKNOWN
+    yield Tile(name="Pods restart", value=restart, beside=", ".join(beside))
     shares = [
         (0 if part.outage is not None else part.capacity_percent, part.part)
         for part in impact.parts
@@ -122,7 +125,7 @@ def _tiles(report: Report, impact: Impact) -> Iterator[Tile]:
     ]
     if impact.outage is not None and not any(share == 0 for share, _ in shares):
         shares.append((0, "all roles"))
-    if shares:
+    if shares and (is_known or min(shares)[0] < 100):  # noqa: PLR2004
         least, part = min(shares)
         yield Tile(name="least capacity", value=f"{least} %", beside=part if least < 100 else "all the time")  # noqa: PLR2004
     if impact.outage is not None:
@@ -133,8 +136,8 @@ def _tiles(report: Report, impact: Impact) -> Iterator[Tile]:
             if about is None
             else Tile(name="outage, about", value=duration(about), beside=f"at most {most}")
         )
-    elif impact.parts and report.verdict is not Verdict.NOT_KNOWN:
-        yield Tile(name="outage", value="none")
+    elif impact.parts:
+        yield Tile(name="outage", value="none" if is_known else UNKNOWN)
     needs = [part for part in impact.parts if part.extra_pods and part.part != "epp"]
     if needs and not impact.is_first_install:
         pods = sum(part.extra_pods for part in needs)

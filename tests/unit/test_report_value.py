@@ -159,7 +159,14 @@ def test_what_is_no_report_is_refused(over: dict[str, Any], without: str) -> Non
         from_text(json.dumps(written))
 
 
-def test_the_schema_describes_every_field() -> None:
+@pytest.mark.parametrize("name", ["Report", "Letter", "Engine", "EngineStep", "Difference"])
+def test_the_schema_says_what_each_field_of_a_report_means(name: str) -> None:
+    schema: dict[str, Any] = json.loads(report_schema_json())
+    described = schema if name == "Report" else schema["$defs"][name]
+    assert [field for field, of in described["properties"].items() if "description" not in of] == []
+
+
+def test_the_schema_describes_every_kind_of_value() -> None:
     schema: dict[str, Any] = json.loads(report_schema_json())
     plain = json_schema()
     assert set(schema["$defs"]) == set(plain["$defs"])

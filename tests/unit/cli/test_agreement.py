@@ -140,6 +140,20 @@ def test_they_differ(found: Impact, steps: list[EngineStep], want: tuple[str, st
     assert (difference.engine, difference.impact) == want
 
 
+def test_more_than_one_step_for_a_deployment_is_a_difference() -> None:
+    [difference] = compare(RESTARTS, [step("delete"), step("update", IMAGE)])
+    assert difference.engine == f"delete and update ({IMAGE})"
+    assert difference.impact == "restarts (rolling): one step is enough"
+
+
+def test_a_deployment_of_another_namespace_is_another_one() -> None:
+    elsewhere = replace(step("delete"), namespace="other")
+    assert compare(RESTARTS, [step("update", IMAGE)], namespace="ns") == ()
+    [difference] = compare(RESTARTS, [step("update", IMAGE), elsewhere], namespace="ns")
+    assert (difference.engine, difference.impact) == ("delete", "does not speak of it")
+    assert len(compare(RESTARTS, [replace(step("update", IMAGE), namespace="other")], namespace="ns")) == 2
+
+
 def test_each_deployment_is_compared_on_its_own() -> None:
     found = change({}, {"modelserver": {"image": {"tag": "0.12.1"}}})
     both = [step("update", IMAGE, name=f"rel-{role}") for role in ("prefill", "decode")]

@@ -68,6 +68,18 @@ def test_what_stays_is_left_out_and_a_replacement_is_one_step() -> None:
     assert [(step.operation, step.name) for step in read_steps(heard(*events).steps)] == [("replace", "rel-prefill")]
 
 
+def test_what_an_interrupted_update_has_deleted_already_is_created_and_not_replaced() -> None:
+    diff = {"spec.replicas": {"diffKind": "update"}}
+    [step] = read_steps(heard(event("replace", detailedDiff=diff), event("create-replacement")).steps)
+    assert (step.operation, step.paths) == ("create", ())
+
+
+@pytest.mark.parametrize("half", ["delete-replaced", "delete"])
+def test_whatever_deletes_what_is_replaced_is_part_of_the_replacement(half: str) -> None:
+    steps = read_steps(heard(event(half), event("replace"), event("create-replacement")).steps)
+    assert [step.operation for step in steps] == ["replace"]
+
+
 def test_a_resource_that_goes_with_another_is_deleted() -> None:
     [step] = read_steps(heard(event("delete-replaced"), event("remove-pending-replace")).steps)
     assert step.operation == "delete"
@@ -140,6 +152,30 @@ def test_what_the_engine_says_is_handed_on(tmp_path: Path, monkeypatch: pytest.M
     )
     with pytest.raises(EngineError, match=r"^no stack selected$"):
         preview(tmp_path)
+
+
+def test_an_engine_that_does_not_work_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, "exit 3")
+    with pytest.raises(EngineError, match=r"^`pulumi version` ended with status 3"):
+        preview(tmp_path)
+
+
+def test_an_engine_that_does_not_tell_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(tmp_path, monkeypatch, """case "$*" in version) echo v3.274.1;; esac""")
+    with pytest.raises(EngineError, match=r"^the engine ended without having told all"):
+        preview(tmp_path, stack="prod")
+
+
+def test_what_the_program_prints_is_not_taken_for_what_the_engine_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(
+        tmp_path,
+        monkeypatch,
+        """case "$*" in version) echo v3.274.1;; *) echo "stderr: mine"; echo error: theirs >&2; exit 1;; esac""",
+    )
+    with pytest.raises(EngineError, match=r"^theirs$"):
+        preview(tmp_path, stack="prod")
 
 
 def test_the_engine_is_told_the_stack_and_whether_to_refresh_and_selects_nothing(

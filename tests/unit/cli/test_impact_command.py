@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from cli.engine import EngineError, Preview
-from cli.impact import A_BUG, NO_CLUSTER, NOT_COMPARED, combine
+from cli.impact import A_BUG, NO_CLUSTER, NOT_COMPARED, Format, combine
+from cli.impact import impact as command
 from cli.main import app
 from stack.errors import Problem
 from stack.impact import HEADS, Happening
-from stack.report import EngineStep, Verdict, from_text
+from stack.report import EngineStep, Verdict, from_text, to_text
 from tests.builders import ROOT
 from tests.reports import impact, part, report
 from tests.unit.impact.world import change
@@ -38,6 +42,7 @@ RESTARTS = tuple(
     for role in ROLES
 )
 REFUSED = report(IMAGE, refusals=[Problem(key="k", value="v", why="no room", fix="Make some")])
+SAID = "Refused before anything was touched:\n  k = v: no room. Make some."
 UNREACHABLE = "Preview failed: failed to read resource state due to unreachable cluster"
 
 
@@ -69,7 +74,10 @@ STAYS = report(impact(part(Happening.STAYS)))
     [
         pytest.param(previewed(STAYS, ()), 0, id="nothing restarts"),
         pytest.param(previewed(report(IMAGE)), 10, id="Pods restart"),
-        pytest.param(previewed(REFUSED, (), errors=("Refused before anything was touched: k",)), 12, id="refused"),
+        pytest.param(previewed(REFUSED, (), errors=(SAID,)), 12, id="refused"),
+        pytest.param(
+            previewed(REFUSED, errors=("a provider failed",)), 1, id="refused by an update, but the preview fails later"
+        ),
         pytest.param(previewed(report(None)), 13, id="not known"),
         pytest.param(previewed(report(IMAGE), ()), 1, id="engine and impact differ"),
         pytest.param(previewed(None, (), errors=("The stack file has a problem",)), 1, id="a bad stack file"),
@@ -86,9 +94,24 @@ def test_the_exit_status_says_what_it_comes_to(
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("arguments", [["--format", "pdf"], ["--cwd", "/nowhere"], ["--what"], ["--output", "/"]])
-def test_wrong_usage_is_told_apart(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
-    assert run(monkeypatch, previewed(STAYS, ()), *arguments).exit_code == 2
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--format", "pdf"],
+        ["--cwd", "/nowhere"],
+        ["--what"],
+        ["--output", "/"],
+        ["--output", "/nowhere/report"],
+        ["--stack", ""],
+        ["--from", "/"],
+    ],
+)
+def test_wrong_usage_is_told_apart_and_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    result = run(monkeypatch, EngineError("it was asked"), *arguments)
+    assert result.exit_code == 2
+    assert "it was asked" not in result.output
 
 
 @pytest.mark.parametrize(
@@ -121,7 +144,7 @@ def test_the_table_has_the_columns_and_the_words_of_a_plain_preview(monkeypatch:
 
 
 def test_a_refusal_is_told_with_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = run(monkeypatch, previewed(REFUSED, (), errors=("Refused",))).stdout
+    told = run(monkeypatch, previewed(REFUSED, (), errors=(SAID,))).stdout
     assert "refused for 1 reason" in told
     assert "k = v: no room. Make some." in told
     assert "The engine" not in told, "it did not come far enough"
@@ -140,6 +163,15 @@ def test_brackets_in_a_letter_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> 
     told = run(monkeypatch, previewed(made, ())).stdout
     assert "modelserver.nodePlacement[0].node = [red]x: why" in told
     assert "  [bold]\n" in told
+
+
+def test_a_letter_begins_no_line_and_moves_no_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = "one\n::error::two\x1b[2J\x07three"
+    made = report(IMAGE, warnings=[f"and {odd}"], unknown=[odd])
+    made = replace(made, stack=odd, release=odd)
+    told = run(monkeypatch, previewed(made)).stdout
+    assert told.count("one ::error::two [2J three") == 4
+    assert "\x1b" not in told
 
 
 def test_json_is_the_report_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,9 +199,26 @@ def test_a_file_takes_the_report_and_the_terminal_one_line(monkeypatch: pytest.M
 
 
 def test_a_file_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    result = run(monkeypatch, previewed(STAYS, ()), "--output", str(tmp_path / "nowhere" / "file"))
+    result = run(monkeypatch, previewed(STAYS, ()), "--output", str(tmp_path / ("long" * 100)))
     assert result.exit_code == 1
-    assert "No such file or directory" in result.stderr
+    assert "File name too long" in result.stderr
+
+
+@pytest.mark.parametrize("form", Format)
+def test_a_terminal_that_knows_few_letters_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: Format
+) -> None:
+    file, kept = tmp_path / "report.json", io.BytesIO()
+    terminal = io.TextIOWrapper(kept, encoding="latin-1")  # which knows few letters
+    file.write_text(to_text(report(IMAGE, unknown=["→ ⛔"])), encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", terminal)
+    with pytest.raises(typer.Exit):
+        command(given=file, form=form)
+    terminal.flush()
+    if form is Format.TABLE:
+        assert b"restarts prefill" in kept.getvalue()
+    else:
+        assert "→ ⛔" in kept.getvalue().decode()
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------
@@ -228,20 +277,28 @@ def test_what_is_asked_of_the_engine_is_what_was_given(monkeypatch: pytest.Monke
 def test_a_written_report_is_shown_again_without_a_preview(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     assert run(monkeypatch, previewed(report(IMAGE)), "-f", "json", "-o", str(file)).exit_code == 10
-    again = run(monkeypatch, EngineError("there is no engine"), "--from", str(file), "-f", "json")
+    again = CliRunner().invoke(app, ["impact", "--from", str(file), "-f", "json"])
     assert again.exit_code == 10
     assert again.stdout == file.read_text()
 
 
-def test_what_is_no_report_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_no_report_is_told(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.write_text('{"schemaVersion": 99}')
-    result = run(monkeypatch, EngineError("there is no engine"), "--from", str(file))
+    result = CliRunner().invoke(app, ["impact", "--from", str(file)])
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{file} is no report of this version.")
 
 
-def test_a_written_report_is_of_no_other_stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_written_report_is_of_no_other_stack(tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     file.touch()
-    assert run(monkeypatch, EngineError("no"), "--from", str(file), "--stack", "prod").exit_code == 2
+    for more in (["--stack", "prod"], ["--refresh"]):
+        assert CliRunner().invoke(app, ["impact", "--from", str(file), *more]).exit_code == 2
+
+
+def test_a_written_report_is_of_no_other_folder(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    file.write_text(to_text(STAYS))
+    assert CliRunner().invoke(app, ["impact", "--from", str(file)]).exit_code == 0
+    assert CliRunner().invoke(app, ["impact", "--from", str(file), "--cwd", str(ROOT)]).exit_code == 2

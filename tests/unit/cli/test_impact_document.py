@@ -91,7 +91,9 @@ def runner(tmp_path: Path) -> dict[str, str]:
         "STACK": "prod",
         "COMMENTS": "repos/o/r/issues/7/comments",
         "COMMENT": "repos/o/r/issues/comments",
-        "FAIL_ON": str(WORKFLOW["jobs"]["impact"]["env"]["FAIL_ON"]),
+        "COMMIT": "c0ffee",
+        "RUN": "https://example.com/runs/1",
+        "PASS_ON": str(WORKFLOW["jobs"]["impact"]["env"]["PASS_ON"]),
     }
 
 
@@ -114,8 +116,49 @@ def test_the_comment_is_made_once_and_then_kept_up_to_date(tmp_path: Path, runne
     ]
 
 
-@pytest.mark.parametrize(("status", "want"), [(0, 0), (10, 0), (11, 0), (12, 12), (13, 13), (1, 1), (2, 2)])
-def test_the_check_fails_on_what_was_chosen(tmp_path: Path, runner: dict[str, str], status: int, want: int) -> None:
+def test_a_preview_that_does_not_come_about_takes_the_place_of_an_earlier_comment(
+    tmp_path: Path, runner: dict[str, str]
+) -> None:
+    (tmp_path / "impact.md").unlink()
+    (tmp_path / "known").write_text("4711\n")
+    assert bash(script("Comment"), tmp_path, runner) == 0
+    written = (tmp_path / "comment.md").read_text()
+    assert written.startswith("<!-- serving-stack impact prod -->\n### prod: no preview of c0ffee came about\n\n")
+    assert "[Why](https://example.com/runs/1)" in written
+    [comment] = [step for step in STEPS if step.get("name") == "Comment"]
+    assert comment["if"] == "${{ !cancelled() }}", "even if a step before it fails"
+
+
+def test_a_failing_preview_does_not_end_the_job_before_its_comment(tmp_path: Path, runner: dict[str, str]) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    kept = {"GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    assert bash(script("Preview"), tmp_path, runner | kept | {"STACK": "org/project/prod"}) == 0
+    assert (tmp_path / "output").read_text() == "status=1\nartifact=impact-org-project-prod\n"
+
+
+def test_a_checkout_keeps_no_credentials_and_every_backend_gets_its_own() -> None:
+    [checkout] = [step for step in STEPS if "checkout" in step.get("uses", "")]
+    assert checkout["with"] == {"persist-credentials": False}
+    given = WORKFLOW["jobs"]["impact"]["env"]
+    for name in ("PULUMI_ACCESS_TOKEN", "PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE"):
+        assert given[name] == f"${{{{ secrets.{name} }}}}"
+
+
+def test_only_a_comment_of_its_own_is_written_over(tmp_path: Path, runner: dict[str, str]) -> None:
+    assert bash(script("Comment"), tmp_path, runner) == 0
+    [asked] = [line for line in (tmp_path / "asked").read_text().splitlines() if "--paginate" in line]
+    assert '.user.login == "github-actions[bot]" and (.body | startswith(env.marker))' in asked
+
+
+@pytest.mark.parametrize(
+    ("status", "want"), [(0, 0), (10, 0), (11, 0), *((status, 1) for status in ("", 1, 2, 12, 13, 130, 137))]
+)
+def test_the_check_passes_on_what_was_chosen_and_nothing_else(
+    tmp_path: Path, runner: dict[str, str], status: int | str, want: int
+) -> None:
     assert bash(script("Verdict"), tmp_path, runner | {"STATUS": str(status)}) == want
 
 

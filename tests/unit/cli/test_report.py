@@ -30,6 +30,7 @@ from stack.impact import (
     WorkloadImpact,
 )
 from stack.report import Difference, Engine, EngineStep, Report, Verdict
+from tests.builders import ROOT
 from tests.reports import impact, part, report
 
 DRAIN, START, SEEN = 90, 7200, 600
@@ -152,6 +153,46 @@ def test_what_a_refusal_prevents_is_shown_as_it_would_go() -> None:
     assert "How it would go" in page
 
 
+def warned(why: str, *parts: PartImpact) -> Report:
+    """As under `guards.devices: warn`."""
+    return about(*parts, warnings=(replace(REFUSAL, why=f"devices for the Pods that this change adds: {why}"),))
+
+
+def test_a_proven_shortage_that_is_let_pass_is_not_drawn_as_a_smooth_roll_out() -> None:
+    markdown, page = both(warned("cannot fit", rolled("prefill", fits=0, spare="not free")))
+    for text in (markdown, page):
+        assert "It would go no further" in text
+        assert "How it goes" in text
+    maybe = warned("fits in some order", rolled("prefill", fits=0, spare="free for some placements only"))
+    assert "It would go no further" not in render_markdown(maybe)
+
+
+def test_nothing_is_drawn_that_contradicts_a_proven_shortage() -> None:
+    assert courses(warned("cannot fit", rolled("prefill", fits=1))) == ()
+    back = rolled("prefill", fits=0, happens=Happening.GOES_BACK)
+    assert courses(warned("cannot fit", replace(back, extra_pods=0)))
+
+
+@pytest.mark.parametrize(
+    ("made", "want"),
+    [
+        pytest.param(about(part(Happening.UNKNOWN)), ["not known", "not known"], id="one part is not known"),
+        pytest.param(
+            about(part(Happening.UNKNOWN), refusals=(REFUSAL,)), ["not known", "not known"], id="and it is refused"
+        ),
+        pytest.param(
+            about(rolled("prefill"), part(Happening.UNKNOWN)), ["4 or more", "not known"], id="another part restarts"
+        ),
+        pytest.param(report(impact(rolled(), unknown=("x",))), ["4 or more", "not known"], id="something besides"),
+        pytest.param(about(), ["8", "none"], id="all is known"),
+    ],
+)
+def test_what_is_not_known_is_no_number(made: Report, want: list[str]) -> None:
+    tiles = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)(?:<small>.*?</small>)?</dd>", render_html(made)))
+    assert [tiles["Pods restart"], tiles["outage"]] == want
+    assert ("least capacity" in tiles) == (want[1] == "none")
+
+
 def test_a_letter_that_has_no_key_is_said_as_it_is() -> None:
     markdown, page = both(about(warnings=("2 claims could not be read",)))
     assert "- 2 claims could not be read" in markdown
@@ -207,7 +248,8 @@ def test_markdown_shows_what_stands_in_it_as_it_is() -> None:
     text = render_markdown(nasty())
     outside = re.sub(r"(`+) ?.*?[^`] ?\1(?!`)", "", text)
     assert "<script" not in outside
-    assert "@" not in outside
+    assert not re.search(r"@\w|(?<!&)#\w", outside), "no mention, of nobody and no issue"
+    assert "&#64;" not in outside, "which GitHub would read before it looks for mentions"
     assert "\n| new row" not in text
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table[:3]} == {7}
@@ -231,6 +273,10 @@ def test_any_text_is_one_line_of_markdown(text: str) -> None:
 def test_any_text_is_text_on_the_page(text: str) -> None:
     shown = str(ticked(text))
     assert re.sub(r"</?code>", "", shown).count("<") == 0
+
+
+def test_no_formula_is_made_of_dollars() -> None:
+    assert plain("$(POD_IP):$PORT") == "&#36;(POD\\_IP):&#36;PORT"
 
 
 def test_a_fence_is_longer_than_any_in_the_code() -> None:
@@ -299,6 +345,46 @@ def test_a_figure_says_in_words_what_it_shows() -> None:
     page = render_html(REPORTS["outage"])
     assert "decode: at least 0 of 4 serve; none serves for 11 min 30 s; through after 11 min 30 s." in page
     assert re.search(r'<svg viewBox="[^"]+" role="img" aria-labelledby=', page)
+
+
+CSS = (ROOT / "cli" / "report" / "templates" / "page.css").read_text()
+
+
+def light(colour: str) -> float:
+    """Relative luminance (WCAG 2.2, "relative luminance")."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((light(one), light(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_every_band_has_an_outline_that_stands_out_from_what_is_around_it(*, is_dark: bool) -> None:
+    """WCAG 2.2, success criterion 1.4.11: 3 to 1 for what one has to see to understand a figure."""
+    before, dark = CSS.split("prefers-color-scheme: dark", maxsplit=1)
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", dark if is_dark else before))
+    for ground in ("sunk", "card"):
+        assert contrast(colours["edge"], colours[ground]) >= 3
+    assert ".edge, .legend .band { stroke: var(--edge); }" in CSS
+
+
+def test_outlines_lie_upon_the_lines_to_count_by() -> None:
+    for lane in re.findall(r"<g>.*?</g>", render_html(REPORTS["restarts"]), re.DOTALL):
+        bands, edges = (re.findall(rf'<path class="{kind} ([^"]+)" d="([^"]+)"/>', lane) for kind in ("band", "edge"))
+        assert bands
+        assert bands == edges
+        assert lane.rindex('class="band') < lane.index('class="unit"') <= lane.rindex('class="unit"')
+        assert lane.rindex('class="unit"') < lane.index('class="edge')
+
+
+def test_no_two_regions_have_the_same_name() -> None:
+    labels = re.findall(r'role="region" aria-label="([^"]+)"', render_html(REPORTS["restarts"]))
+    assert len(labels) == 7, "the table, and for each reading two figures and the steps"
+    assert len(set(labels)) == len(labels)
 
 
 @pytest.mark.parametrize("verdict", Verdict)

@@ -168,6 +168,34 @@ def test_a_cluster_that_cannot_be_asked_makes_every_fact_unknown(
     assert why in reason
 
 
+@pytest.mark.parametrize("written", ["one", "several", "none"])
+def test_where_the_kubeconfig_is_is_not_told(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = kubeconfig(tmp_path, "http://127.0.0.1:1")
+    (tmp_path / "empty").touch()
+    monkeypatch.setenv(
+        "KUBECONFIG", {"one": f"{made}", "several": f"{tmp_path}/empty:{made}", "none": f"{tmp_path}/none"}[written]
+    )
+    with pytest.raises(ClusterError, match="kubeconfig context elsewhere: Invalid kube-config") as caught:
+        Cluster("elsewhere")
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_kubeconfig_that_may_not_be_read_is_told_without_where_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="could not be read: Is a directory") as caught:
+        Cluster("test", kubeconfig=tmp_path)
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_file_that_the_kubeconfig_names_is_told_by_its_last_name(tmp_path: Path) -> None:
+    made = kubeconfig(tmp_path, "https://127.0.0.1:1")
+    written = yaml.safe_load(made.read_text())
+    written["clusters"][0]["cluster"]["certificate-authority"] = "/where/i/live/ca.crt"
+    made.write_text(yaml.safe_dump(written))
+    with pytest.raises(ClusterError, match=r"\.\.\./ca\.crt") as caught:
+        Cluster("test", kubeconfig=made)
+    assert "/where" not in str(caught.value)
+
+
 # --- kubeconfigs that somebody is still writing -----------------------------------------------------------------------
 
 NOTHING: dict[str, Any] = {}
