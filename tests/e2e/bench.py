@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 import subprocess
+import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -137,6 +138,8 @@ class Bench:
     environment: dict[str, str]
     engine: Path
     blocks: dict[str, Any] = field(default_factory=dict[str, Any])
+    began: float = 0
+    """When the last `up` began, in seconds of `time.time`."""
     _stack: auto.Stack | None = None
 
     @classmethod
@@ -276,11 +279,21 @@ class Bench:
             EngineError: it failed.
         """
         self._report.unlink(missing_ok=True)
+        self.began = time.time()
         return self._run(self.command("up", "--yes", "--skip-preview"))
 
     def report(self) -> Report | None:
         """What the program said of the change in the last `up` or preview; None if it ended before."""
         return from_text(self._report.read_bytes()) if self._report.exists() else None
+
+    @property
+    def looked(self) -> float:
+        """When the last `up` or preview had looked at the cluster, for then it wrote its report; as `began`.
+
+        Raises:
+            OSError: it ended before.
+        """
+        return self._report.stat().st_mtime
 
     @property
     def _report(self) -> Path:

@@ -6,8 +6,10 @@ by number. What is words only (compile caches, notes) is left alone.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from tests.e2e.witness import part_of, uid, witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Set as AbstractSet
 
     from local.api import Object
     from stack.impact import Impact, PartImpact, WorkloadImpact
@@ -55,10 +58,10 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """Time, and UIDs of the Pods that were not told to go, and of those that served."""
+    """Time, and UIDs of the Pods that had a node and were not told to go, and of those that served."""
 
     time: float
-    staying: frozenset[str]
+    holding: frozenset[str]
     ready: frozenset[str]
 
 
@@ -69,8 +72,8 @@ class Group:
     Attributes:
         before, after: Pods asked for.
         new: made, of the template that is there in the end. kept: that stayed. leaving: that were there and left.
-        extra: most at a time that were not told to go, beyond those that had a node at the beginning. Those that waited
-            for one in vain and left are not counted.
+        extra: most at a time that had a node and were not told to go, beyond those that had one at the beginning. Those
+            that waited for one then and left are not counted. See `Happened.most`.
         ready: that served at the beginning. least_ready: fewest that served at a time.
         outage: longest time in seconds in which none served, though some did at the beginning.
     """
@@ -111,7 +114,7 @@ class Happened:
             state[uid(pod)] = (what, pod)
         for what, pod in state.values():
             if what != "DELETED" and not is_leaving(pod):
-                found.lives[uid(pod)] = replace(_life(pod), had_node="nodeName" in pod["spec"])
+                found.lives[uid(pod)] = replace(_life(pod), had_node=has_node(pod))
         found.note(seen.times[first - 1] if first else 0, state)
         for moment, (what, pod) in enumerate(seen.events[first:], 1):
             state[uid(pod)] = (what, pod)
@@ -127,8 +130,9 @@ class Happened:
     def note(self, time: float, state: dict[str, tuple[str, Object]]) -> None:
         """How it is now."""
         there = {key: pod for key, (what, pod) in state.items() if what != "DELETED" and not is_leaving(pod)}
+        holding = frozenset(key for key, pod in there.items() if has_node(pod))
         ready = frozenset(key for key, pod in there.items() if is_ready(pod))
-        self.moments.append(Moment(time=time, staying=frozenset(there), ready=ready))
+        self.moments.append(Moment(time=time, holding=holding, ready=ready))
 
     def pods(self, is_it: Callable[[Life], bool]) -> list[Life]:
         """Those that are one."""
@@ -144,7 +148,6 @@ class Happened:
         there = [life for life in of.values() if not life.since]
         ready = [len(moment.ready & of.keys()) for moment in self.moments]
         in_vain = {life.uid for life in there if not life.had_node and life.told < inf}
-        most = max(len(moment.staying & of.keys() - in_vain) for moment in self.moments)
         in_the_end = {life.template for life in of.values() if life.told == inf}
         return Group(
             before=sum(self.before[name]["spec"]["replicas"] for name in names if name in self.before),
@@ -152,11 +155,23 @@ class Happened:
             new=sum(life.since > 0 and life.template in in_the_end for life in of.values()),
             kept=sum(life.told == inf for life in there),
             leaving=sum(life.told < inf for life in there),
-            extra=max(0, most - sum(life.had_node for life in there)),
+            extra=max(0, self.most(of.keys() - in_vain) - sum(life.had_node for life in there)),
             ready=ready[0],
             least_ready=min(ready),
             outage=self._outage(ready) if ready[0] else 0.0,
         )
+
+    def most(self, of: AbstractSet[str]) -> int:
+        """Most of these Pods at a time that had a node and were not told to go.
+
+        Counted when one of them has become Ready, and in the end. The Pods of one step come and go by the hands of two
+        ReplicaSets, so for a moment one more may be there than either of them has been told.
+        """
+        counted = [self.moments[-1]]
+        for earlier, moment in pairwise(self.moments):
+            if (moment.ready - earlier.ready) & of:
+                counted.append(moment)
+        return max(len(moment.holding & of) for moment in counted)
 
     def _outage(self, ready: list[int]) -> float:
         """Longest time without any."""
@@ -190,6 +205,11 @@ def is_leaving(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
+def has_node(pod: Object) -> bool:
+    """Whether it was given a node, and with it its devices."""
+    return bool(pod["spec"].get("nodeName"))
+
+
 def deployments(bench: Bench) -> dict[str, Object]:
     """Those of the stack, by name."""
     found = bench.list("apps/v1/deployments", labelSelector="app.kubernetes.io/instance=rel")
@@ -206,7 +226,7 @@ def as_foreseen(
         bench: the stack.
         report: of the preview, if there was one.
         is_moving: whether Pods come and go before the run looks at them. What it says must be right from then on, so
-            from some moment on.
+            from some moment between its beginning and its report on.
         fails: whether the update does not come to its end. Then what must not happen does not, and more can't be said.
     """
     before = deployments(bench)
@@ -216,11 +236,17 @@ def as_foreseen(
     assert last is not None
     assert last.impact is not None
     assert report is None or report.impact == last.impact, "preview and update say the same"
-    begins = range(len(seen.events) - seen.there + 1) if is_moving else range(1)
+    clock = time.monotonic() - time.time()
+    begins = beginnings(seen, bench.began + clock, bench.looked + clock) if is_moving else range(1)
     compare = excesses if fails else disagreements
     wrong = (compare(last.impact, Happened.read(seen, before, after, begin=begin)) for begin in begins)
     fewest = min(wrong, key=len)
     assert not fewest, "\n".join([*fewest, f"foreseen was: {render_table(last.impact)}"])
+
+
+def beginnings(seen: Witness, began: float, looked: float) -> range:
+    """How many things may have happened before a run saw how it is, which it did between these times."""
+    return range(seen.until(began), seen.until(looked) + 1)
 
 
 def excesses(impact: Impact, happened: Happened) -> list[str]:

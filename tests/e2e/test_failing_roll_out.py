@@ -11,7 +11,7 @@ from local.waiting import wait_until
 from stack.impact import Happening
 from tests.builders import ROOT, merged
 from tests.e2e.bench import is_ready, without_traceback
-from tests.e2e.prediction import as_foreseen
+from tests.e2e.prediction import as_foreseen, deployments, is_leaving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 PATIENCE = 3
+OTHERS_SECONDS = 60
 DRAIN = 12
 """Seconds; four times as long as patience lasts."""
 ENDLESS = {"patienceSeconds": 3600}
@@ -49,6 +50,24 @@ def uids(bench: Bench) -> set[str]:
     pods = [pod for pod in bench.pods("") if "deletionTimestamp" not in pod["metadata"]]
     assert all(is_ready(pod) for pod in pods)
     return {pod["metadata"]["uid"] for pod in pods}
+
+
+def is_stuck_alone(bench: Bench, name: str) -> bool:
+    """Whether no Pod is leaving and every Deployment but this one has what it asks for."""
+    others = [each for each in deployments(bench).values() if each["metadata"]["name"] != name]
+    return all(map(is_through, others)) and not any(map(is_leaving, bench.pods("")))
+
+
+def is_through(deployment: Object) -> bool:
+    """Whether all its Pods are new and Ready."""
+    status, wanted = deployment.get("status", {}), deployment["spec"]["replicas"]
+    is_seen = status.get("observedGeneration") == deployment["metadata"]["generation"]
+    return is_seen and all(status.get(of, 0) == wanted for of in ("replicas", "updatedReplicas", "readyReplicas"))
+
+
+def await_stuck_alone(bench: Bench, name: str) -> None:
+    """Others go on rolling when an update ends, and until then nobody can say what they will be seen to do."""
+    wait_until(lambda: is_stuck_alone(bench, name), timeout=OTHERS_SECONDS, what=f"nothing but {name} to move")
 
 
 def happenings(bench: Bench) -> set[Happening]:
@@ -129,6 +148,7 @@ def test_a_pod_that_cannot_start_ends_the_update_soon_and_the_previous_configura
         assert f"{want_who} did not roll out: Pod rel-" in letter, what
         assert re.search(want_why, letter), letter
         assert "put the previous configuration back and run `pulumi up`" in letter, what
+        await_stuck_alone(bench, want_who.rpartition(" ")[2])
         stuck = {pod["metadata"]["name"] for pod in bench.pods("") if not is_ready(pod)}
         assert any(f"Pod {name} has been" in letter for name in stuck), "it names a Pod that is there"
         survivors = {pod["metadata"]["uid"] for pod in bench.pods("") if is_ready(pod)} & before
@@ -148,6 +168,7 @@ def test_a_pod_that_cannot_start_ends_the_update_soon_and_the_previous_configura
     assert "Deployment rel-decode did not roll out: " in said
     assert "has timed out progressing" in said, "it took longer than start-up budget and grace period"
     assert without_traceback(said)
+    await_stuck_alone(bench, "rel-decode")
     bench.preview()
     assert Happening.CONTINUES in happenings(bench)
     bench.write(**good)
@@ -213,6 +234,7 @@ def test_a_pod_that_waits_for_devices_of_one_that_leaves_is_not_given_up(bench_o
     with as_foreseen(bench):
         printed = bench.up()
     assert f"waits for devices of {theirs.namespace}/stranger, which is leaving" in printed
+    assert re.search(r"fits in some order\W+they fit once Pods that leave", printed), "which warns, and goes on"
     assert second < uids(bench)
 
     bench.change(modelserver={"replicas": {"decode": 3}})

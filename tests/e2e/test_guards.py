@@ -82,6 +82,14 @@ def there(bench: Bench, *manifests: Object) -> Generator[None]:
             wait_until(partial(is_gone, bench, path), timeout=60, what=f"{path} to go")
 
 
+@contextmanager
+def untouched(bench: Bench) -> Generator[None]:
+    """Nothing in the namespace is another afterwards."""
+    before = versions(bench)
+    yield
+    assert versions(bench) == before, "nothing was touched"
+
+
 def is_gone(bench: Bench, path: str) -> bool:
     return bench.plane.api.find(path) is None
 
@@ -543,7 +551,8 @@ def test_what_a_guard_lets_pass_is_said_and_an_update_is_refused_like_a_preview(
         assert versions(live) == before
 
         live.write(**merged(good, change | {"guards": {"volumes": "warn"}}))
-        passed = live.foresee()
+        with untouched(live):
+            passed = live.foresee()
         assert passed.counts == {}, "the class stays as it is"
         assert "storage.compileCache.storageClass = kwok-volume: claim rel-compile-cache-decode is there" in passed.said
 
@@ -591,13 +600,29 @@ def test_each_guard_may_warn_only_or_not_look_at_all(live: Bench) -> None:
         try:
             for force in ("enforce", "warn", "off"):
                 live.write(**merged(good, EVERYTHING | {"guards": dict.fromkeys(GUARD_NAMES, force)}))
-                said = (live.refuse_preview() if force == "enforce" else live.foresee().said).replace(
-                    live.namespace, "ns"
-                )
+                with untouched(live):
+                    said = live.refuse_preview() if force == "enforce" else live.foresee().said
+                said = said.replace(live.namespace, "ns")
                 told = {guard for guard, words in SAID.items() if words in said}
                 assert told == (set[str]() if force == "off" else set(GUARD_NAMES)), said
         finally:
             live.write(**good)
+
+
+def test_devices_that_depend_on_who_comes_first_are_warned_of(live: Bench) -> None:
+    """As many as are wanted are free, but those for prefill, which wants a certain node, decode may take before."""
+    good = live.blocks
+    pinned = {"prefill": {"nodeSelector": {"kubernetes.io/hostname": "npu-0"}}}
+    try:
+        live.write(**merged(good, {"modelserver": {"replicas": {"decode": 6}, "podOverrides": pinned}}))
+        with untouched(live):
+            seen = live.foresee()
+        why = "others can be so placed that the last Pod of prefill finds no place"
+        assert re.search(rf"fits in some order\W+{why}", seen.said), seen.said
+        assert "(free for some placements only)" in seen.said
+        assert seen.objects["update"] == {"Deployment/rel-prefill", "Deployment/rel-decode"}, "it may be made"
+    finally:
+        live.write(**good)
 
 
 def test_another_release_on_devices_of_another_kind_is_nobodys_concern(live: Bench) -> None:
@@ -611,13 +636,14 @@ def test_another_release_on_devices_of_another_kind_is_nobodys_concern(live: Ben
     with there(live, other), rival(live, device_class=other["metadata"]["name"]):
         try:
             live.write(**merged(good, {"modelserver": {"image": {"tag": "next"}}}))
-            assert "is rolling out" not in live.foresee().said
+            with untouched(live):
+                assert "is rolling out" not in live.foresee().said
         finally:
             live.write(**good)
 
 
 def test_who_starts_no_pod_does_not_wait_for_another_release(live: Bench) -> None:
-    with rival(live):
+    with rival(live), untouched(live):
         seen = live.foresee()
     assert seen.counts == {}
     assert "is rolling out" not in seen.said
@@ -668,9 +694,10 @@ def test_who_sees_only_the_namespace_is_told_what_is_not_known(live: Bench, tmp_
     live.environment["KUBECONFIG"] = str(file)
     good = live.blocks
     try:
-        idle = live.foresee()
-        live.write(**merged(good, {"modelserver": {"image": {"tag": "next"}}}))
-        seen = live.foresee()
+        with untouched(live):
+            idle = live.foresee()
+            live.write(**merged(good, {"modelserver": {"image": {"tag": "next"}}}))
+            seen = live.foresee()
     finally:
         live.write(**good)
         live.environment["KUBECONFIG"] = str(live.plane.kubeconfig)

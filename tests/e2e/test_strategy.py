@@ -12,9 +12,9 @@ import pytest
 from local.waiting import wait_until
 from tests.builders import ROOT, merged
 from tests.e2e.bench import is_ready, without_traceback
+from tests.e2e.prediction import as_foreseen
 from tests.e2e.test_failing_roll_out import WHOLE_NUMA_NODES, stranger
-from tests.e2e.test_guards import is_gone, versions
-from tests.e2e.witness import witness
+from tests.e2e.test_guards import is_gone, untouched, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -57,9 +57,12 @@ def restart(*roles: str, value: str) -> dict[str, Any]:
 
 
 def roll(bench: Bench, change: dict[str, Any]) -> tuple[dict[str, int], str]:
-    """Make a change: fewest Ready Pods of each role meanwhile, and what was said. Then nothing is left to change."""
+    """Make a change: fewest Ready Pods of each role meanwhile, and what was said. Then nothing is left to change.
+
+    It comes as it was foreseen.
+    """
     bench.change(**change)
-    with witness(bench) as seen:
+    with as_foreseen(bench) as seen:
         said = bench.up()
     assert all(is_ready(pod) for pod in bench.pods(""))
     assert bench.preview() == {}
@@ -99,7 +102,8 @@ def test_a_claim_that_grows_is_rolled_as_its_last_step_allows(bench_of: Callable
     assert versions(bench) == before, "nothing was touched"
 
     bench.write(**merged(good, larger))
-    said = bench.up()
+    with as_foreseen(bench):
+        said = bench.up()
     assert "aggregated: auto chose maxSurge 0, maxUnavailable 1" in said
     assert all(is_ready(pod) for pod in bench.pods())
     assert bench.preview() == {}
@@ -121,7 +125,7 @@ def test_a_volume_for_one_pod_is_handed_on_by_recreate_if_that_is_allowed(bench_
     assert versions(bench) == before, "nothing was touched"
 
     bench.change(modelserver={"strategy": {"allowOutage": ["aggregated"]}})
-    with witness(bench) as seen:
+    with as_foreseen(bench) as seen:
         said = bench.up()
     assert "aggregated: auto chose Recreate" in said
     assert seen.fewest_ready("aggregated") == 0
@@ -166,10 +170,12 @@ def test_it_surges_with_spare_devices_and_takes_turns_without(live: Bench, tmp_p
 def test_a_change_that_restarts_nothing_leaves_the_strategy(live: Bench) -> None:
     before = strategies(live)
     live.change(modelserver={"replicas": {"decode": 3}})
-    live.up()
+    with as_foreseen(live):
+        live.up()
     assert strategies(live) == before
     live.change(modelserver={"replicas": {"decode": 2}}, gateway={"port": 8081})
-    live.up()
+    with as_foreseen(live):
+        live.up()
     assert strategies(live) == before
     assert live.preview() == {}
 
@@ -210,7 +216,8 @@ def test_a_strategy_that_stops_a_role_is_warned_of_with_its_outage(live: Bench) 
             # Written anew, since what belongs to auto is refused beside another type.
             modelserver = good["modelserver"] | {"strategy": strategy, "extraServeEnv": {"prefill": {"ROUND": key}}}
             live.write(**good | {"modelserver": modelserver})
-            said = live.foresee().said
+            with untouched(live):
+                said = live.foresee().said
             assert (
                 f"{key}: the only prefill Pod leaves before a new one is Ready: prefill serves nothing for about"
                 in said

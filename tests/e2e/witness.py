@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from tests.e2e.bench import Bench
 
-LONGEST = 900
+LONGEST = 3600
+"""Seconds; longer than any test may take."""
+BEGIN_SECONDS, END_SECONDS = 60, 60
 MARK = "seen"
 
 
@@ -38,6 +40,10 @@ class Witness:
         """One more event."""
         self.events.append((what, pod))
         self.times.append(time.monotonic())
+
+    def until(self, moment: float) -> int:
+        """How many things had happened by a time of that clock, what was there left aside."""
+        return sum(time <= moment for time in self.times[self.there :])
 
     def first(self, is_it: Callable[[str, Object], bool]) -> int:
         """Position of the first event that is one; past the end if there is none."""
@@ -71,45 +77,83 @@ def uid(pod: Object) -> str:
 
 @contextmanager
 def witness(bench: Bench) -> Generator[Witness]:
-    """Watch from before the block to its end: everything up to then has been seen when it is left."""
-    seen = Witness()
-    begun, over = threading.Event(), threading.Event()
-    path = f"/api/v1/namespaces/{bench.namespace}/pods"
+    """Watch from before the block to its end: everything up to then has been seen when it is left.
 
-    def note(what: str, pod: Object) -> None:
-        if "app.kubernetes.io/component" in pod["metadata"].get("labels", {}):
-            seen.note(what, pod)
+    Raises:
+        AssertionError: the watch ended before that, or did not begin; what broke it is the cause.
+    """
+    watch = _Watch(bench)
+    watch.begin()
+    try:
+        yield watch.seen
+    finally:
+        watch.end()
 
-    def watch() -> None:
-        api, deadline = bench.plane.api, time.monotonic() + LONGEST
-        listed = api.request("GET", path)
+
+class _Watch(threading.Thread):
+    """Lists the Pods and watches them until the Pod that marks the end comes."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(daemon=True)
+        self.seen = Witness()
+        self._api, self._namespace = bench.plane.api, bench.namespace
+        self._path = f"/api/v1/namespaces/{bench.namespace}/pods"
+        self._has_begun, self._is_over = threading.Event(), threading.Event()
+        self._failure: Exception | None = None
+
+    def begin(self) -> None:
+        """Come back when what is there has been seen."""
+        self.start()
+        assert self._has_begun.wait(BEGIN_SECONDS), f"no list of Pods came in {BEGIN_SECONDS} s"
+        self._check()
+
+    def end(self) -> None:
+        """Come back when all that happened up to now has been seen."""
+        try:
+            # A watch is in order, so what comes before this Pod has been seen when it is.
+            self._api.create(_mark(self._namespace))
+            assert self._is_over.wait(END_SECONDS), f"what happened up to now was not seen in {END_SECONDS} s"
+        finally:
+            self._api.delete(f"{self._path}/{MARK}", grace_seconds=0)
+        self.join(END_SECONDS)
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise AssertionError("the watch of Pods broke off, so what came then was not seen") from self._failure
+
+    def run(self) -> None:
+        """Whatever ends it, nobody is left waiting for it."""
+        try:
+            self._watch()
+        except Exception as error:  # noqa: BLE001  # told to whoever waits
+            self._failure = error
+        finally:
+            self._has_begun.set()
+            self._is_over.set()
+
+    def _watch(self) -> None:
+        deadline = time.monotonic() + LONGEST
+        listed = self._api.request("GET", self._path)
         for pod in listed["items"]:
-            note("ADDED", pod)
-        seen.there = len(seen.events)
-        begun.set()
+            self._note("ADDED", pod)
+        self.seen.there = len(self.seen.events)
+        self._has_begun.set()
         version = str(listed["metadata"]["resourceVersion"])
         while (left := deadline - time.monotonic()) > 0:
             # Not `watch`, which does not say where what is there ends.
-            stream = api._stream  # pyright: ignore[reportPrivateUsage]
-            for what, pod in stream(path, version, left, {}):
+            stream = self._api._stream  # pyright: ignore[reportPrivateUsage]
+            for what, pod in stream(self._path, version, left, {}):
                 version = str(pod["metadata"]["resourceVersion"])
                 if pod["metadata"]["name"] != MARK:
-                    note(what, pod)
+                    self._note(what, pod)
                 elif what == "ADDED":
-                    over.set()
                     return
+        raise TimeoutError(f"nobody ended it in {LONGEST} s")
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    begun.wait()
-    try:
-        yield seen
-    finally:
-        # A watch is in order, so what comes before this Pod has been seen when it is.
-        bench.plane.api.create(_mark(bench.namespace))
-        over.wait(timeout=30)
-        bench.plane.api.delete(f"{path}/{MARK}", grace_seconds=0)
-        thread.join(timeout=30)
+    def _note(self, what: str, pod: Object) -> None:
+        if "app.kubernetes.io/component" in pod["metadata"].get("labels", {}):
+            self.seen.note(what, pod)
 
 
 def _mark(namespace: str) -> Object:
