@@ -120,7 +120,7 @@ class WorkloadImpact:
         ready, ready_kept, placed: Pods that serve now, those of them that are of the wanted template, and Pods that
             have a node, and so devices.
         drain_seconds, start_seconds: longest time that one Pod may take to leave, and to become Ready.
-        about_start_seconds: how long the quickest of its Pods took from its devices to Ready; None where none tells that.
+        about_start_seconds: how long the quickest of its Pods took from its devices to Ready; None where none tells.
         waits_for: names of Deployments that have to be exchanged before it.
     """
 
