@@ -58,9 +58,10 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """Time, and UIDs of the Pods that had a node and were not told to go, and of those that served."""
+    """Time, and UIDs of the Pods that were not told to go, those of them that had a node, and those that served."""
 
     time: float
+    there: frozenset[str]
     holding: frozenset[str]
     ready: frozenset[str]
 
@@ -74,6 +75,7 @@ class Group:
         new: made, of the template that is there in the end. kept: that stayed. leaving: that were there and left.
         extra: most at a time that had a node and were not told to go, beyond those that had one at the beginning. Those
             that waited for one then and left are not counted. See `Happened.most`.
+        made: the same at any moment, with or without a node: how many came before as many were told to go.
         ready: that served at the beginning. least_ready: fewest that served at a time.
         outage: longest time in seconds in which none served, though some did at the beginning.
     """
@@ -84,6 +86,7 @@ class Group:
     kept: int
     leaving: int
     extra: int
+    made: int
     ready: int
     least_ready: int
     outage: float
@@ -132,7 +135,7 @@ class Happened:
         there = {key: pod for key, (what, pod) in state.items() if what != "DELETED" and not is_leaving(pod)}
         holding = frozenset(key for key, pod in there.items() if has_node(pod))
         ready = frozenset(key for key, pod in there.items() if is_ready(pod))
-        self.moments.append(Moment(time=time, holding=holding, ready=ready))
+        self.moments.append(Moment(time=time, there=frozenset(there), holding=holding, ready=ready))
 
     def pods(self, is_it: Callable[[Life], bool]) -> list[Life]:
         """Those that are one."""
@@ -149,13 +152,15 @@ class Happened:
         ready = [len(moment.ready & of.keys()) for moment in self.moments]
         in_vain = {life.uid for life in there if not life.had_node and life.told < inf}
         in_the_end = {life.template for life in of.values() if life.told == inf}
+        counting, held = of.keys() - in_vain, sum(life.had_node for life in there)
         return Group(
             before=sum(self.before[name]["spec"]["replicas"] for name in names if name in self.before),
             after=sum(self.after[name]["spec"]["replicas"] for name in names if name in self.after),
             new=sum(life.since > 0 and life.template in in_the_end for life in of.values()),
             kept=sum(life.told == inf for life in there),
             leaving=sum(life.told < inf for life in there),
-            extra=max(0, self.most(of.keys() - in_vain) - sum(life.had_node for life in there)),
+            extra=max(0, self.most(counting) - held),
+            made=max(0, max(len(moment.there & counting) for moment in self.moments) - held),
             ready=ready[0],
             least_ready=min(ready),
             outage=self._outage(ready) if ready[0] else 0.0,
@@ -283,11 +288,12 @@ def _of_a_part(impact: Impact, part: PartImpact, happened: Happened) -> Iterator
         yield f"Deployments {[each.name for each in part.workloads]}, seen {names}"
     if (happens := _part_happens(names, seen, happened)) is not part.happens:
         yield f"{part.happens}, seen {happens}"
-    extra = _extra(part, seen)
+    # Of several new ones the first may be Ready, and its old one told to go, before the others have a node.
+    fewest, most = _extra(part, seen, seen.extra), _extra(part, seen, seen.made)
     # With both numbers it depends on who is quicker whether the new ones come before the old ones go.
     is_sure = not (part.max_surge and part.max_unavailable)
-    if extra > part.extra_pods or (is_sure and extra < part.extra_pods):
-        yield f"{part.extra_pods} extra Pods, seen {extra}"
+    if fewest > part.extra_pods or (is_sure and most < part.extra_pods):
+        yield f"{part.extra_pods} extra Pods, seen {fewest}" + (f" to {most}" if most > fewest else "")
     yield from _of_serving(part, seen)
     if (seconds := _seconds(part.part, happened)) > part.at_most_seconds + CLOCK_SECONDS:
         yield f"at most {part.at_most_seconds} s, seen {seconds} s"
@@ -327,11 +333,11 @@ def _seconds(part: str, happened: Happened) -> float:
     return happened.moments[int(last)].time - happened.moments[int(min(begun))].time
 
 
-def _extra(part: PartImpact, seen: Group) -> int:
+def _extra(part: PartImpact, seen: Group, counted: int) -> int:
     """Where all is given back before, every new Pod needs devices beyond what is held then."""
     if part.method in {Method.ALL_DOWN, Method.REPLACE}:
         return seen.new
-    return seen.extra if part.new or part.happens in EXCHANGES else 0
+    return counted if part.new or part.happens in EXCHANGES else 0
 
 
 def _of_a_workload(told: WorkloadImpact, happened: Happened, *, is_alone: bool) -> Iterator[str]:

@@ -180,6 +180,28 @@ def test_a_pod_that_is_ready_before_another_is_told_is_one_more() -> None:
     assert "decode: 0 extra Pods, seen 1" in excesses(change(IN_TURN, NEWER), seen)
 
 
+def test_of_two_new_pods_the_first_may_be_ready_before_the_other_has_a_node() -> None:
+    """Both are made at once all the same, which takes the devices of two."""
+    both = merged(TWO, {"modelserver": {"strategy": {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}}})
+    found = change(both, NEWER)
+    assert [part.extra_pods for part in found.parts if part.part == "decode"] == [2]
+    witness, before, after = roll_out(lambda pod: [*coming(pod), *going(pod)])
+    [added, ready, told, gone, *others] = witness.events[witness.there :]
+    waiting, *rest = others
+    del witness.events[witness.there :]
+    for what, pod in (added, nowhere(waiting), ready, told, gone, *rest):
+        witness.note(what, pod)
+    seen = Happened.read(witness, before, after)
+    assert (seen.group({"rel-decode"}).extra, seen.group({"rel-decode"}).made) == (1, 2)
+    assert disagreements(found, seen) == []
+
+
+def nowhere(event: Event) -> Event:
+    """Its Pod has no node yet."""
+    what, pod = event
+    return what, pod | {"spec": {key: value for key, value in pod["spec"].items() if key != "nodeName"}}
+
+
 def test_a_pod_that_finds_no_node_holds_no_devices() -> None:
     seen = Happened.read(*roll_out(lambda pod: in_turn(pod, order="made")))
     assert seen.group({"rel-decode"}).extra == 0
