@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from stack.guards import GuardProblem
-from stack.impact import Happening, Impact, outage_line
+from stack.impact import Impact, outage_line
 from stack.rollout.words import join
 
 if TYPE_CHECKING:
@@ -260,6 +260,6 @@ def _verdict(impact: Impact | None, refusals: tuple[Letter, ...]) -> Verdict:
         return Verdict.NOT_KNOWN
     if impact.outage is not None:
         return Verdict.OUTAGE
-    if impact.unknown or any(part.happens is Happening.UNKNOWN for part in impact.parts):
+    if not impact.is_known:
         return Verdict.NOT_KNOWN
     return Verdict.RESTARTS if impact.restarts else Verdict.NOTHING_RESTARTS

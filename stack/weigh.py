@@ -9,7 +9,7 @@ from stack.errors import in_order
 from stack.guards import check_guards, sort_findings
 from stack.guards.devices import guard_devices
 from stack.guards.quota import guard_quota
-from stack.impact import Happening, foresee, render_table
+from stack.impact import foresee, render_table
 from stack.strategy import choose_strategies, tell_choices, warn_of_outages
 
 if TYPE_CHECKING:
@@ -87,5 +87,4 @@ def foresee_starts(
 
 
 def _starting(impact: Impact) -> frozenset[str] | None:
-    is_known = all(part.happens is not Happening.UNKNOWN for part in impact.parts)
-    return impact.starting if is_known else None
+    return impact.starting if impact.is_known else None

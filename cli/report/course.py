@@ -62,13 +62,21 @@ class Course:
 
 def courses(report: Report) -> tuple[Course, ...]:
     """The course in each reading that is known, the likelier one first; none where nothing changes over time."""
+    return tuple(_courses(report))
+
+
+def likeliest(report: Report) -> Course | None:
+    """The first of them."""
+    return next(_courses(report), None)
+
+
+def _courses(report: Report) -> Iterator[Course]:
     if report.impact is None:
-        return ()
+        return
     is_short = any(
         letter.guard == DEVICES and f": {Outcome.CANNOT.value}" in letter.text
         for letter in (*report.refusals, *report.warnings)
     )
-    found: list[Course] = []
     for reading in (Reading.ABOUT, Reading.LONGEST):
         timeline = simulate(report.impact, reading, is_short=is_short)
         if timeline is None or (is_short and not timeline.is_stuck and _asks_anew(report.impact)):
@@ -77,10 +85,9 @@ def courses(report: Report) -> tuple[Course, ...]:
             moving = tuple(part for part in timeline.parts if is_moving(part))
             steps = tuple(_steps(moving))
             heads = ("after", *(part.part for part in moving))
-            found.append(Course(timeline=timeline, is_short=is_short, heads=heads, steps=steps))
+            yield Course(timeline=timeline, is_short=is_short, heads=heads, steps=steps)
             if timeline.is_stuck and not timeline.seconds:
-                break  # how long a start takes plays no part
-    return tuple(found)
+                return  # how long a start takes plays no part
 
 
 def _asks_anew(impact: Impact) -> bool:

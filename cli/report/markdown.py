@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from cli.report.course import courses
+from cli.report.course import likeliest
 from stack.impact import HEADS, because, outage_line, remarks, rows, summarize
 from stack.report import Verdict, headline
 
@@ -48,16 +48,19 @@ def render_markdown(report: Report) -> str:
 
 def plain(text: str) -> str:
     """A text in one line that shows as it is, whatever stands in it."""
-    short = text if len(text) <= MOST_LENGTH else f"{text[:MOST_LENGTH]} ..."
-    return "".join(ENTITIES.get(letter, letter) for letter in SPECIAL.sub(r"\\\1", " ".join(short.split())))
+    line = " ".join(_cut(text).split())
+    return "".join(ENTITIES.get(letter, letter) for letter in SPECIAL.sub(r"\\\1", line))
 
 
 def prose(text: str) -> str:
     """The same, where it begins a line, and what stands between backticks is code."""
-    short = text if len(text) <= MOST_LENGTH else f"{text[:MOST_LENGTH]} ..."
-    parts = re.split(r"`([^`]+)`", short)
+    parts = re.split(r"`([^`]+)`", _cut(text))
     found = "".join(code(part) if index % 2 else _around(part) for index, part in enumerate(parts))
     return re.sub(r"^([-+=]|\d+[.)])", rf"{APART}\1", found.strip())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_LENGTH else f"{text[:MOST_LENGTH]} ..."
 
 
 def _around(text: str) -> str:
@@ -85,7 +88,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _listed("Not known", map(prose, report.unknown))
     if report.engine is not None and report.engine.differences:
         yield from _bug(report.engine)
-    for course in courses(report)[:1]:
+    if (course := likeliest(report)) is not None:
         yield from _course(course, title="How it would go" if report.refusals else "How it goes")
     if report.engine is not None and report.engine.steps:
         yield from _engine(report.engine)

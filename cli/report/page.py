@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from cli.report.course import courses
 from cli.report.figure import Figure, draw_devices, draw_pods
-from stack.impact import HEADS, Happening, duration, remarks, rows, summarize
+from stack.impact import HEADS, duration, remarks, rows, summarize
 from stack.report import Verdict, headline
 
 if TYPE_CHECKING:
@@ -111,12 +111,11 @@ def _draw(course: Course, impact: Impact) -> Drawn:
 
 
 def _tiles(impact: Impact) -> Iterator[Tile]:
-    is_known = not impact.unknown and all(part.happens is not Happening.UNKNOWN for part in impact.parts)
     restarted = sum(part.new for part in impact.parts if part.restarts)
     others = [part for part in impact.parts if not part.restarts]
     more, fewer = sum(part.new for part in others), sum(part.leaving for part in others)
     beside = [f"{count} {word}" for count, word in ((more, "more start"), (fewer, "leave")) if count]
-    restart = str(restarted) if is_known else f"{restarted} or more" if restarted else UNKNOWN
+    restart = str(restarted) if impact.is_known else f"{restarted} or more" if restarted else UNKNOWN
     yield Tile(name="Pods restart", value=restart, beside=", ".join(beside))
     shares = [
         (0 if part.outage is not None else part.capacity_percent, part.part)
@@ -125,7 +124,7 @@ def _tiles(impact: Impact) -> Iterator[Tile]:
     ]
     if impact.outage is not None and not any(share == 0 for share, _ in shares):
         shares.append((0, "all roles"))
-    if shares and (is_known or min(shares)[0] < 100):  # noqa: PLR2004
+    if shares and (impact.is_known or min(shares)[0] < 100):  # noqa: PLR2004
         least, part = min(shares)
         yield Tile(name="least capacity", value=f"{least} %", beside=part if least < 100 else "all the time")  # noqa: PLR2004
     if impact.outage is not None:
@@ -137,7 +136,7 @@ def _tiles(impact: Impact) -> Iterator[Tile]:
             else Tile(name="outage, about", value=duration(about), beside=f"at most {most}")
         )
     elif impact.parts:
-        yield Tile(name="outage", value="none" if is_known else UNKNOWN)
+        yield Tile(name="outage", value="none" if impact.is_known else UNKNOWN)
     needs = [part for part in impact.parts if part.extra_pods and part.part != "epp"]
     if needs and not impact.is_first_install:
         pods = sum(part.extra_pods for part in needs)

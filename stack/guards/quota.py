@@ -347,7 +347,7 @@ class _Count:
         """What is not said, then what is too much."""
         names = [name for name in references.deployments(self.namespace.plan) if self._may_count(name)]
         yield from self._unsaid(names)
-        if all(part.happens is not Happening.UNKNOWN for part in self.impact.parts):
+        if self.impact.is_known:
             yield from self._pods(names)
         if not self.has_scopes:
             yield from self._volumes()

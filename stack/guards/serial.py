@@ -16,7 +16,7 @@ from stack.spares.kinds import Kinds, Meeting, kinds_of_claim, kinds_of_resource
 from stack.spares.supply import classes_of_resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from stack.facts import Object, Surroundings
     from stack.planned import StackPlan
@@ -84,27 +84,20 @@ def guard_serial(plan: StackPlan, surroundings: Surroundings) -> Iterator[GuardF
 
 
 def _meets(plan: StackPlan, rival: Object, pairs: Iterable[tuple[Kind, Kind]]) -> GuardFinding:
-    return refusal(
-        "serial",
-        "devices",
-        _in_words(pairs),
-        f"{_who(rival)} on these devices ({_state(rival)}), and two roll-outs at a time can wait for each other",
-        fix=f"Run it again when `{_watch(rival)}` is through",
-        workloads=[workload.object.name for workload in plan.modelserver.workloads],
-        idle="omit",
-    )
+    why = f"{_who(rival)} on these devices ({_state(rival)}), and two roll-outs at a time can wait for each other"
+    return _finding(refusal, plan, pairs, why, fix=f"Run it again when `{_watch(rival)}` is through")
 
 
 def _may_meet(plan: StackPlan, rival: Object, pairs: Iterable[tuple[Kind, Kind]], why: str) -> GuardFinding:
-    return warning(
-        "serial",
-        "devices",
-        _in_words(pairs),
-        f"{_who(rival)}, and {why}",
-        fix=f"See with `{_watch(rival)}` that it is through before this change begins",
-        workloads=[workload.object.name for workload in plan.modelserver.workloads],
-        idle="omit",
-    )
+    fix = f"See with `{_watch(rival)}` that it is through before this change begins"
+    return _finding(warning, plan, pairs, f"{_who(rival)}, and {why}", fix=fix)
+
+
+def _finding(
+    say: Callable[..., GuardFinding], plan: StackPlan, pairs: Iterable[tuple[Kind, Kind]], why: str, *, fix: str
+) -> GuardFinding:
+    names = [workload.object.name for workload in plan.modelserver.workloads]
+    return say("serial", "devices", _in_words(pairs), why, fix=fix, workloads=names, idle="omit")
 
 
 def _who(rival: Object) -> str:

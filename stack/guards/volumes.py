@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
+from stack.guards.mounts import SHARED
 from stack.scalars import amount
 from stack.storage import block_of
 from stack.version import minor_version
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from stack.facts import Object, Surroundings
     from stack.planned import Manifest, StackPlan, VolumePlan, WorkloadPlan
 
-SHARED = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 BOUND, PENDING, LOST = "Bound", "Pending", "Lost"
 LATE = "WaitForFirstConsumer"
 DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")

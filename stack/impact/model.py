@@ -264,6 +264,11 @@ class Impact:
         return not self.unknown and all(part.happens is Happening.STAYS for part in self.parts)
 
     @property
+    def is_known(self) -> bool:
+        """Whether it could be found out what happens to every Pod."""
+        return not self.unknown and all(part.happens is not Happening.UNKNOWN for part in self.parts)
+
+    @property
     def restarts(self) -> bool:
         """Whether any Pod that runs is exchanged for a new one."""
         return any(part.restarts for part in self.parts)
