@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from stack.planned import ObjectPlan
 
-TYPED: dict[tuple[str, str], type[pulumi.CustomResource]] = {
-    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy"): (
-        k8s.admissionregistration.v1.ValidatingAdmissionPolicy
-    ),
-    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"): (
-        k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding
-    ),
-    ("apps/v1", "Deployment"): k8s.apps.v1.Deployment,
-    ("rbac.authorization.k8s.io/v1", "ClusterRole"): k8s.rbac.v1.ClusterRole,
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): k8s.rbac.v1.ClusterRoleBinding,
-    ("rbac.authorization.k8s.io/v1", "Role"): k8s.rbac.v1.Role,
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"): k8s.rbac.v1.RoleBinding,
-    ("resource.k8s.io/v1", "ResourceClaimTemplate"): k8s.resource.v1.ResourceClaimTemplate,
-    ("v1", "ConfigMap"): k8s.core.v1.ConfigMap,
-    ("v1", "PersistentVolumeClaim"): k8s.core.v1.PersistentVolumeClaim,
-    ("v1", "Secret"): k8s.core.v1.Secret,
-    ("v1", "Service"): k8s.core.v1.Service,
-    ("v1", "ServiceAccount"): k8s.core.v1.ServiceAccount,
-}
+CORE_GROUP = {"v1": "core/v1"}
+"""What Pulumi calls the group that has no name."""
+KEPT_SECRET = {"Secret": ["data", "stringData"]}
+"""Outputs by kind that the engine seals in the state, whatever it was given."""
+
+
+class KubernetesObject(pulumi.CustomResource):
+    """Any object in the cluster, by its manifest.
+
+    The SDK has a class for each kind, which sends the same: to import those of `core/v1` takes longer than to import
+    everything else that the program needs, and all that they know besides is types, which a manifest does without.
+
+    Attributes:
+        metadata: as it is in the cluster.
+    """
+
+    metadata: pulumi.Output[Any]
+
+    def __init__(self, name: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(
+            token(manifest["apiVersion"], manifest["kind"]),
+            name,
+            dict(manifest),
+            pulumi.ResourceOptions.merge(
+                pulumi.ResourceOptions(additional_secret_outputs=KEPT_SECRET.get(manifest["kind"])), opts
+            ),
+        )
+
+
+def token(api_version: str, kind: str) -> str:
+    """The Kubernetes provider's type token of a kind: permanent, it is part of an object's identity in the state."""
+    return f"kubernetes:{CORE_GROUP.get(api_version, api_version)}:{kind}"
 
 
 def scoped(component: str, planned: ObjectPlan) -> str:
@@ -41,7 +52,7 @@ def scoped(component: str, planned: ObjectPlan) -> str:
 
 def declare(
     logical_name: str, planned: ObjectPlan, options: pulumi.ResourceOptions, *, owners: Sequence[Any] | None = None
-) -> pulumi.CustomResource:
+) -> KubernetesObject:
     """Register a planned object.
 
     Args:
@@ -51,28 +62,10 @@ def declare(
             otherwise, which can't work with a fixed name.
         owners: `metadata.ownerReferences` that only a live object can give.
     """
-    manifest = planned.manifest
-    metadata: dict[str, Any] = dict(manifest["metadata"])
+    metadata: dict[str, Any] = dict(planned.manifest["metadata"])
     if owners is not None:
         metadata["ownerReferences"] = list(owners)
-    body: dict[str, Any] = {
-        _snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind", "metadata")
-    }
     options = pulumi.ResourceOptions.merge(
         pulumi.ResourceOptions(delete_before_replace=not planned.is_named_by_content), options
     )
-    kind = cast("Any", TYPED.get((manifest["apiVersion"], manifest["kind"])))
-    if kind is None:
-        return k8s.apiextensions.CustomResource(
-            logical_name,
-            api_version=manifest["apiVersion"],
-            kind=manifest["kind"],
-            metadata=metadata,
-            opts=options,
-            **body,
-        )
-    return kind(logical_name, metadata=metadata, opts=options, **body)
-
-
-def _snake(key: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
+    return KubernetesObject(logical_name, {**planned.manifest, "metadata": metadata}, options)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pulumi
+import pulumi_kubernetes as k8s
 import pytest
 
-from components.objects import TYPED
+from components.objects import KubernetesObject, token
 from stack import labels
 from tests.components.programs import PLANS, whole_stack
 from tests.components.recorder import UID, Recorder
@@ -62,11 +63,41 @@ def test_nothing_but_the_stack_the_provider_components_and_objects_is_registered
     assert others == {"pulumi:pulumi:Stack", "pulumi:providers:kubernetes"}
 
 
-@pytest.mark.parametrize(("api_version", "kind"), sorted(TYPED))
-def test_typed_resources_are_of_the_planned_api_version(api_version: str, kind: str) -> None:
-    pulumi_type: str = TYPED[api_version, kind].pulumi_type  # type: ignore[attr-defined]  # every generated class has one
-    group = api_version if "/" in api_version else f"core/{api_version}"
-    assert pulumi_type == f"kubernetes:{group}:{kind}"
+@pytest.mark.parametrize(
+    ("api_version", "generated"),
+    [
+        ("admissionregistration.k8s.io/v1", k8s.admissionregistration.v1.ValidatingAdmissionPolicy),
+        ("admissionregistration.k8s.io/v1", k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding),
+        ("apps/v1", k8s.apps.v1.Deployment),
+        ("autoscaling/v2", k8s.autoscaling.v2.HorizontalPodAutoscaler),
+        ("rbac.authorization.k8s.io/v1", k8s.rbac.v1.ClusterRole),
+        ("resource.k8s.io/v1", k8s.resource.v1.ResourceClaimTemplate),
+        ("v1", k8s.core.v1.ConfigMap),
+        ("v1", k8s.core.v1.Secret),
+    ],
+)
+def test_types_are_those_of_the_sdks_own_classes(api_version: str, generated: Any) -> None:
+    """It is part of an object's identity in the state."""
+    assert token(api_version, generated.__name__) == generated.pulumi_type
+
+
+def test_the_type_of_a_custom_resource_is_that_of_the_sdks_class_for_all_of_them(declare: Stage) -> None:
+    def program() -> None:
+        k8s.apiextensions.CustomResource("any", api_version="gateway.networking.k8s.io/v1", kind="Gateway")
+
+    [registered] = declare(program).of("Gateway")
+    assert registered.type == token("gateway.networking.k8s.io/v1", "Gateway")
+
+
+def test_what_a_secret_holds_is_sealed_in_the_state(declare: Stage) -> None:
+    def program() -> None:
+        for kind in ("Secret", "ConfigMap"):
+            KubernetesObject(
+                kind, {"apiVersion": "v1", "kind": kind, "metadata": {"name": "any"}}, pulumi.ResourceOptions()
+            )
+
+    sealed = {r.kind: list(r.request.additionalSecretOutputs) for r in declare(program).objects}
+    assert sealed == {"Secret": ["data", "stringData"], "ConfigMap": []}
 
 
 def test_every_object_can_be_found_again_by_an_emptied_state(seen: Recorder) -> None:
@@ -93,8 +124,8 @@ def test_what_the_provider_waits_for(seen: Recorder) -> None:
     assert "Service" in skipping
     for recorded in seen.objects:
         annotations = recorded.inputs["metadata"]["annotations"]
-        is_deployment = recorded.kind == "Deployment"
-        assert annotations.get("pulumi.com/waitFor") == ("jsonpath={.metadata.uid}" if is_deployment else None)
+        is_seen_to = recorded.kind in {"Deployment", "HorizontalPodAutoscaler", "ScaledObject", "PodAutoscaler"}
+        assert annotations.get("pulumi.com/waitFor") == ("jsonpath={.metadata.uid}" if is_seen_to else None)
         assert "pulumi.com/deletionPropagationPolicy" not in annotations, "background would not wait for the Pods"
 
 
