@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PASSPHRASE = ""
 """Local stacks hold no secret, so their state is sealed with an empty passphrase and nobody is asked for one."""
+LOGS_MB = 20
+"""The engine keeps a log of each run, and looks at all of them whenever it starts; by itself it stops at 500 MB."""
 
 
 def engine_environment(
@@ -48,4 +50,5 @@ def engine_environment(
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
         "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_LOG_ROTATION_MAX_TOTAL_MB": str(LOGS_MB),
     }

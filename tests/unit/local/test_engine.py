@@ -49,6 +49,11 @@ def test_neither_another_cluster_nor_another_backend_of_the_caller_is_used(tmp_p
     assert made.keys().isdisjoint({"PULUMI_ACCESS_TOKEN", "PULUMI_STACK", "PYTHONPATH"})
 
 
+def test_the_engines_logs_do_not_pile_up(tmp_path: Path) -> None:
+    """It looks at all of them at each start."""
+    assert environment(tmp_path)["PULUMI_LOG_ROTATION_MAX_TOTAL_MB"] == "20"
+
+
 @pytest.mark.parametrize(
     ("set_by_caller", "want"),
     [
