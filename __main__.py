@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from contextlib import contextmanager
@@ -108,6 +109,7 @@ def weigh(
     """Say what the change does and what is in its way, end where it must not be made, and settle what was left open."""
     starting = foresee_starts(config, plan, near, trial)
     surroundings = read_surroundings(config.context, wanted(config, plan, near, starting), near)
+    gc.freeze()  # What was read stays to the end: the collector would go through a whole cluster again and again.
     for unknown in surroundings.unknown:
         pulumi.log.warn(f"not known: {unknown}")
     weighed = weigh_change(config, plan, surroundings, trial)

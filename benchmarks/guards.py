@@ -10,6 +10,7 @@ Run with `python -m benchmarks.guards [--json]`; it takes some minutes.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -48,11 +49,24 @@ OTHERS = {
         ]
     }
 }
+LARGER = {
+    "claimTemplate": {
+        "requests": [
+            {"name": "npu", "deviceClassName": "npu.rebellions.ai", "count": 2},
+            {"name": "nic", "deviceClassName": "dranet", "count": 1},
+        ]
+    }
+}
+LARGER_AUTO = {
+    "devices": LARGER,
+    "modelserver": {"serveArgs": {"common": {"tensor-parallel-size": 2}}, "strategy": {"type": "auto"}},
+}
 CHANGES: dict[str, Object] = {
     "nothing": {},
     "image of the endpoint picker": {"router": {"epp": {"image": {"tag": "next"}}}},
     "image of all model servers": {"modelserver": {"image": {"tag": "next"}}},
     "devices of all model servers": {"devices": OTHERS},
+    "larger claims, auto": LARGER_AUTO,
 }
 
 
@@ -137,8 +151,10 @@ def measure(bench: Bench, change: str) -> Object:
     clock.lap("judging")
     around = read_surroundings(config.context, asked, facts.near)
     clock.lap("reads")
+    gc.freeze()  # as the program does
     weighed = weigh_change(config, plan, around, trial)
     clock.lap("judging")
+    gc.unfreeze()
     spare = next((part.spare for part in weighed.impact.parts if part.spare), "-")
     return {
         "change": change,

@@ -168,13 +168,33 @@ class _State(StrEnum):
 
 
 @dataclass(eq=False)
-class _Pod:
-    """`due` is when it is Ready, or gone."""
+class _Pods:
+    """Pods that nothing tells apart. `due` is when they are Ready, or gone."""
 
     is_wanted: bool
     state: _State
     holds: bool
     due: int | None = None
+    count: int = 1
+
+    @property
+    def kind(self) -> tuple[bool, _State, bool, int | None]:
+        """What tells them from others."""
+        return self.is_wanted, self.state, self.holds, self.due
+
+
+def _number(pods: Iterable[_Pods]) -> int:
+    return sum(each.count for each in pods)
+
+
+def _first(pods: Iterable[_Pods], count: int) -> Iterator[tuple[_Pods, int]]:
+    """Who the first so many are, and how many of each."""
+    for each in pods:
+        if count <= 0:
+            return
+        taken = min(each.count, count)
+        count -= taken
+        yield each, taken
 
 
 @dataclass(eq=False)
@@ -192,17 +212,22 @@ class _Course:
     comes_after: list[_Course] = field(default_factory=list["_Course"])
     """All whose old Pods have to be gone before the first new one is made."""
     has_begun: bool = False
-    pods: list[_Pod] = field(default_factory=list[_Pod])
+    pods: list[_Pods] = field(default_factory=list[_Pods])
     limit: int = NO_LIMIT
 
     def __post_init__(self) -> None:
         workload, part = self.workload, self.part
         if part.part != PICKER:
             self.limit = workload.placed + self.spare
-        self.pods += [
-            _Pod(is_wanted=False, state=_State.DRAINING, holds=True, due=workload.drain_seconds)
-            for _ in range(self.draining)
-        ]
+        self.pods.append(
+            _Pods(
+                is_wanted=False,
+                state=_State.DRAINING,
+                holds=True,
+                due=workload.drain_seconds,
+                count=max(0, self.draining),
+            )
+        )
         pods = workload.kept + workload.leaving
         nowhere = pods - workload.placed
         # Who has no node is not Ready; of which template it is, is taken as in `Standing.waiting`.
@@ -215,15 +240,16 @@ class _Course:
                 is_nowhere = not is_ready and nowhere > 0
                 nowhere -= is_nowhere
                 self.pods.append(self._standing(is_wanted=is_wanted, is_ready=is_ready, has_node=not is_nowhere))
+        self._tidy()
 
-    def _standing(self, *, is_wanted: bool, is_ready: bool, has_node: bool) -> _Pod:
+    def _standing(self, *, is_wanted: bool, is_ready: bool, has_node: bool) -> _Pods:
         if is_ready:
-            return _Pod(is_wanted=is_wanted, state=_State.READY, holds=True)
+            return _Pods(is_wanted=is_wanted, state=_State.READY, holds=True)
         if not is_wanted or self.workload.happens not in TOLD_ANEW:
-            return _Pod(is_wanted=is_wanted, state=_State.IDLE, holds=has_node)
+            return _Pods(is_wanted=is_wanted, state=_State.IDLE, holds=has_node)
         if not has_node:
-            return _Pod(is_wanted=is_wanted, state=_State.WAITING, holds=False)
-        return _Pod(is_wanted=is_wanted, state=_State.STARTING, holds=True, due=self.start_seconds)
+            return _Pods(is_wanted=is_wanted, state=_State.WAITING, holds=False)
+        return _Pods(is_wanted=is_wanted, state=_State.STARTING, holds=True, due=self.start_seconds)
 
     # what is asked
 
@@ -233,7 +259,7 @@ class _Course:
         if self.workload.happens is Happening.STAYS:
             return True
         is_at_rest = all(pod.state in {_State.READY, _State.IDLE} and pod.is_wanted for pod in self.pods)
-        return self.has_begun and is_at_rest and len(self.pods) == self.workload.after
+        return self.has_begun and is_at_rest and _number(self.pods) == self.workload.after
 
     @property
     def has_left(self) -> bool:
@@ -247,8 +273,8 @@ class _Course:
 
     def counts(self) -> Counts:
         """What there is."""
-        of = {state: sum(pod.state is state for pod in self.pods) for state in _State}
-        wanted = sum(pod.state is _State.READY and pod.is_wanted for pod in self.pods)
+        of = {state: _number(pod for pod in self.pods if pod.state is state) for state in _State}
+        wanted = _number(pod for pod in self.pods if pod.state is _State.READY and pod.is_wanted)
         return Counts(
             serving=of[_State.READY] - wanted,
             idle=of[_State.IDLE],
@@ -256,8 +282,31 @@ class _Course:
             waiting=of[_State.WAITING],
             starting=of[_State.STARTING],
             ready=wanted,
-            holding=sum(pod.holds for pod in self.pods),
+            holding=self._holding,
         )
+
+    @property
+    def _holding(self) -> int:
+        return _number(pod for pod in self.pods if pod.holds)
+
+    def _tidy(self) -> None:
+        """Put together what nothing tells apart, where the first of it was, and forget who is gone.
+
+        Who waits keeps its turn, whichever template it is of.
+        """
+        found: dict[tuple[bool, _State, bool, int | None, int], _Pods] = {}
+        turn = 0
+        last: bool | None = None
+        for pods in self.pods:
+            if pods.state is _State.GONE or not pods.count:
+                continue
+            is_waiting = pods.state is _State.WAITING
+            if is_waiting and pods.is_wanted is not last:
+                turn, last = turn + 1, pods.is_wanted
+            same = found.setdefault((*pods.kind, turn if is_waiting else 0), pods)
+            if same is not pods:
+                same.count += pods.count
+        self.pods = list(found.values())
 
     # what happens
 
@@ -279,12 +328,13 @@ class _Course:
             is_recreate=False, surge=self.part.max_surge or 0, unavailable=self.part.max_unavailable or 0
         )
         is_back = self.workload.happens is Happening.GOES_BACK
-        sizes = share(len(old), len(new), strategy, wanted=after, before=before, is_back=is_back)
+        sizes = share(_number(old), _number(new), strategy, wanted=after, before=before, is_back=is_back)
         for is_wanted, pods, size in ((False, old, sizes[0]), (True, new, sizes[1])):
-            self._make(size - len(pods), is_wanted=is_wanted)
-            self._dismiss(pods, max(0, len(pods) - size), now)
+            surplus = _number(pods) - size
+            self._dismiss(pods, surplus, now)
+            self._make(-surplus, is_wanted=is_wanted)
 
-    def _of(self, *, is_wanted: bool) -> list[_Pod]:
+    def _of(self, *, is_wanted: bool) -> list[_Pods]:
         return [pod for pod in self.pods if pod.is_wanted is is_wanted and pod.state is not _State.DRAINING]
 
     def pass_on(self, now: int) -> None:
@@ -294,7 +344,7 @@ class _Course:
                 pod.due = None
                 pod.state = _State.READY if pod.state is _State.STARTING else _State.GONE
                 pod.holds = pod.state is _State.READY
-        self.pods = [pod for pod in self.pods if pod.state is not _State.GONE]
+        self._tidy()
 
     def move(self, now: int) -> bool:
         """One look of the controller and the scheduler; whether anything came of it."""
@@ -304,49 +354,63 @@ class _Course:
 
     def _place(self, now: int) -> bool:
         waiting = [pod for pod in self.pods if pod.state is _State.WAITING]
-        free = self.limit - sum(pod.holds for pod in self.pods)
-        for pod in waiting[: max(0, free)]:
-            pod.state, pod.holds, pod.due = _State.STARTING, True, now + self.start_seconds
+        free = self.limit - self._holding
+        for pods, count in list(_first(waiting, free)):
+            self._split(pods, count, _State.STARTING, holds=True, due=now + self.start_seconds)
+        self._tidy()
         return bool(waiting) and free > 0
+
+    def _split(self, pods: _Pods, count: int, state: _State, *, holds: bool, due: int | None) -> None:
+        """Let something become of some of them; they keep their place before the others."""
+        pods.count -= count
+        made = _Pods(is_wanted=pods.is_wanted, state=state, holds=holds, due=due, count=count)
+        self.pods.insert(self.pods.index(pods), made)
 
     def _control(self, now: int) -> bool:
         old, new = self._of(is_wanted=False), self._of(is_wanted=True)
         wanted = self.workload.after
-        if len(new) > wanted:
-            return self._dismiss(new, len(new) - wanted, now)
-        if self.workload.method is Method.ROLLING and (old or len(new) < wanted):
+        there = _number(new)
+        if there > wanted:
+            return self._dismiss(new, there - wanted, now)
+        if self.workload.method is Method.ROLLING and (old or there < wanted):
             return self._roll(old, new, now)
         if old:
-            return self._dismiss(old, len(old), now)
+            return self._dismiss(old, _number(old), now)
         is_clear = self.has_left and all(each.has_left for each in self.comes_after)
-        return is_clear and self._make(wanted - len(new), is_wanted=True)
+        return is_clear and self._make(wanted - there, is_wanted=True)
 
-    def _roll(self, old: list[_Pod], new: list[_Pod], now: int) -> bool:
+    def _roll(self, old: list[_Pods], new: list[_Pods], now: int) -> bool:
         """As `rolloutRolling`: grow the new, else clean up what is not Ready of the old, else shrink the old."""
         wanted, surge, unavailable = self.workload.after, self.part.max_surge or 0, self.part.max_unavailable or 0
-        more = min(wanted + surge - len(old) - len(new), wanted - len(new))
+        old_number, new_number = _number(old), _number(new)
+        more = min(wanted + surge - old_number - new_number, wanted - new_number)
         if more > 0:
             return self._make(more, is_wanted=True)
         least = wanted - unavailable
-        new_ready = sum(pod.state is _State.READY for pod in new)
-        old_ready = sum(pod.state is _State.READY for pod in old)
-        fewer = len(old) + len(new) - least - (len(new) - new_ready)
+        new_ready = _number(pod for pod in new if pod.state is _State.READY)
+        old_ready = _number(pod for pod in old if pod.state is _State.READY)
+        fewer = old_number + new_number - least - (new_number - new_ready)
         if fewer <= 0 or not old:
             return False
-        if old_ready < len(old):
-            return self._dismiss(old, min(fewer, len(old) - old_ready), now)
-        return self._dismiss(old, max(0, min(old_ready + new_ready - least, len(old))), now)
+        if old_ready < old_number:
+            return self._dismiss(old, min(fewer, old_number - old_ready), now)
+        return self._dismiss(old, min(old_ready + new_ready - least, old_number), now)
 
     def _make(self, count: int, *, is_wanted: bool) -> bool:
-        self.pods += [_Pod(is_wanted=is_wanted, state=_State.WAITING, holds=False) for _ in range(count)]
+        if count > 0:
+            self.pods.append(_Pods(is_wanted=is_wanted, state=_State.WAITING, holds=False, count=count))
+            self._tidy()
         return count > 0
 
-    def _dismiss(self, of: Iterable[_Pod], count: int, now: int) -> bool:
+    def _dismiss(self, of: Iterable[_Pods], count: int, now: int) -> bool:
         """Those without devices first, then those that are not Ready, as the ReplicaSet controller chooses."""
-        for pod in sorted(of, key=lambda pod: (pod.holds, pod.state is _State.READY))[:count]:
-            pod.state = _State.DRAINING if pod.holds else _State.GONE
-            pod.due = now + self.workload.drain_seconds if pod.holds else None
-        self.pods = [pod for pod in self.pods if pod.state is not _State.GONE]
+        for pods, leaving in list(_first(sorted(of, key=lambda pod: (pod.holds, pod.state is _State.READY)), count)):
+            if pods.holds:
+                due = now + self.workload.drain_seconds
+                self._split(pods, leaving, _State.DRAINING, holds=True, due=due)
+            else:
+                pods.count -= leaving
+        self._tidy()
         return count > 0
 
 

@@ -212,7 +212,7 @@ _DRIVER: Final = re.compile(r"""\s*device\.driver\s*==\s*(["'])(?P<driver>[A-Za-
 _STRANGE: Final = re.compile(rf"\bdevice\s*\.\s*(?!(?:driver|attributes|capacity|allowMultipleAllocations)\b){_WORD}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Selector:
     """One compiled expression. Make it with `selector_of`, which compiles each once.
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from stack.spares.demand import Demand, needs
-from stack.spares.ground import Ground
+from stack.spares.ground import Ground, View
 from stack.spares.sites import (
     Effort,
     Findings,
@@ -22,7 +23,6 @@ from stack.spares.sites import (
     TooLargeError,
     at_most,
     can_be_blocked,
-    counted,
     explore,
     packs,
 )
@@ -160,11 +160,11 @@ class Question:
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
-        self.hopeful, self.sure = ground.view(hopeful=True), ground.view(hopeful=False)
+        self.hopeful, self.sure = ground.hopeful, ground.sure
         self.findings: dict[Site, Findings] = {}
         self.effort = Effort(MOST_WAYS)
         try:
-            for site, _ in (*self.sure.places, *self.hopeful.places):
+            for site in (*self.sure, *self.hopeful):
                 if site not in self.findings:
                     self.findings[site] = explore(site, ground.wanted, self.effort)
         except TooLargeError:
@@ -192,7 +192,7 @@ class Question:
 
     def _order(self, pool: str | None) -> Reply:
         """In which order they fit, when everything is known and nothing speaks against it."""
-        ground, sites = self.ground, counted(site for site, _ in self.sure.places)
+        ground, sites = self.ground, _counted(self.sure)
         if not self.findings:
             raise TooLargeError
         if not packs(self.findings, sites, ground.wanted):
@@ -211,7 +211,7 @@ class Question:
 
     def _short(self) -> list[str]:
         """Why not all can fit, however well they are put; nothing if they can, or if it is not known."""
-        ground, sites = self.ground, counted(site for site, _ in self.hopeful.places)
+        ground, sites = self.ground, _counted(self.hopeful)
         room = [
             sum(
                 number * (self.findings[site].alone[d] if self.findings else at_most(site, d))
@@ -234,28 +234,28 @@ class Question:
     # -- words ----------------------------------------------------------------------------------------------------
 
     def _share(self, d: int, demand: Demand) -> Share:
-        alike: dict[int, Place] = {}  # many places are one site
-        places: list[Place] = []
-        for site, names in self.sure.places:
+        free: Counter[str] = Counter()
+        fits = 0
+        best: list[Place] = []
+        for site, places in self.sure.items():
             plan = next((room.plans[d] for room in site.rooms if room.plans[d] is not None), None)
             if plan is None:
                 continue
-            if id(site) not in alike:
-                alike[id(site)] = self._place(d, site, names, plan)
-            places.append(replace(alike[id(site)], nodes=names))
-        free: Counter[str] = Counter()
-        for place in places:
-            free.update(place.free)
-        best = sorted(places, key=lambda place: (-(place.fits or 0), -sum(place.free.values()), place.nodes))
-        told = [place for place in best if place.fits or any(place.free.values())][:PLACES_TOLD]
+            found = self._place(d, site, plan)
+            fits += (found.fits or 0) * len(places)
+            for name, count in found.free.items():
+                free[name] += count * len(places)
+            if found.fits or any(found.free.values()):
+                best += [replace(found, nodes=names) for names in nsmallest(PLACES_TOLD, places)]
+        best.sort(key=lambda place: (-(place.fits or 0), -sum(place.free.values()), place.nodes))
         asked = self._needs(d)
         return Share(
             name=demand.name,
             wanted=self.ground.wanted[d],
             needs=asked,
-            fits=min(sum(place.fits or 0 for place in places), self.ground.wanted[d]) if self.findings else None,
+            fits=min(fits, self.ground.wanted[d]) if self.findings else None,
             free={name: free[name] for name in asked},
-            where=tuple(told),
+            where=tuple(best[:PLACES_TOLD]),
             coming=tuple(self._coming(d)),
         )
 
@@ -265,7 +265,7 @@ class Question:
         claimed = {class_of[resource]: count for resource, count in demand.extended.items() if resource in class_of}
         return found or claimed
 
-    def _place(self, d: int, site: Site, names: tuple[str, ...], plan: PodPlan) -> Place:
+    def _place(self, d: int, site: Site, plan: PodPlan) -> Place:
         class_of = self._class_of()
         held = [(cell, count) for cell, count in zip(site.cells, site.counts, strict=True) if count]
         free: dict[str, int] = {}
@@ -282,7 +282,7 @@ class Question:
                         values[cell.values[attribute]] += count
                 together[list(self.ground.attributes)[attribute]] = max(values.values(), default=0)
         return Place(
-            nodes=names,
+            nodes=(),
             fits=self.findings[site].alone[d] if self.findings else None,
             free=free,
             together=tuple(sorted(together.items())) if any(free.values()) else (),
@@ -297,10 +297,10 @@ class Question:
         if not ground.leaving:
             return
         named = {pod.uid: pod.name for pod in ground.supply.pods()}
-        kinds = {kind for plans in ground.plans.values() for claim in plans[d] or () for kind, _ in claim.requests}
+        kinds = {kind for plan in ground.plans(d) for claim in plan for kind, _ in claim.requests}
         class_of = self._class_of()
         held: Counter[tuple[str, str, str]] = Counter()
-        for node in ground.plans:
+        for node in ground.supply.touched_by(ground.leaving) & ground.shapes.keys():
             for device in ground.supply.local.get(node, ()):
                 users = ground.supply.held.get(device.id)
                 if users and users <= ground.leaving:
@@ -308,6 +308,11 @@ class Question:
                         held[node, class_of[kind], ", ".join(sorted(named[uid] for uid in users))] += 1
         for (node, device_class, pods), count in sorted(held.items()):
             yield f"{count} {device_class} on {node} when {pods} has left"
+
+
+def _counted(view: View) -> dict[Site, int]:
+    """How many of each there are."""
+    return {site: len(places) for site, places in view.items()}
 
 
 def _pods(number: int) -> str:

@@ -93,16 +93,20 @@ def _of_pod(spec: Object, of: Callable[[Object], Amounts]) -> Amounts:
         starting = _largest(starting, _add(sidecars, asked))
     total = _largest(running, starting)
     whole = of(spec)  # resources of the Pod itself stand in the place of its containers'
-    total |= {resource: units for resource, units in whole.items() if _POD_LEVEL.fullmatch(resource)}
+    total = total | {resource: units for resource, units in whole.items() if _POD_LEVEL.fullmatch(resource)}
     total = _add(total, amounts(spec.get("overhead")))
     return {resource: units for resource, units in total.items() if units > 0}
 
 
 def _add(one: Amounts, other: Amounts) -> Amounts:
+    if not one or not other:
+        return one or other
     return {resource: one.get(resource, 0) + other.get(resource, 0) for resource in one | other}
 
 
 def _largest(one: Amounts, other: Amounts) -> Amounts:
+    if not one or not other:
+        return one or other
     return {resource: max(one.get(resource, 0), other.get(resource, 0)) for resource in one | other}
 
 

@@ -380,14 +380,6 @@ def _check(vectors: set[Vector]) -> None:
         raise TooLargeError
 
 
-def counted(sites: Iterable[Site]) -> dict[Site, int]:
-    """How many of each there are."""
-    found: dict[Site, int] = defaultdict(int)
-    for site in sites:
-        found[site] += 1
-    return dict(found)
-
-
 def at_most(site: Site, demand: int) -> int:
     """Pods of one demand that fit at the very most: by numbers alone, whatever their constraints."""
     found = 0

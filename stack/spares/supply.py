@@ -7,9 +7,11 @@ Devices that a scheduler counts in ways not modelled here are kept and marked as
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import math
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from stack.rollout.pods import is_over
 from stack.spares.cel import DeviceView
@@ -19,10 +21,13 @@ from stack.version import minor_version
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from stack.spares.cel import Answer, Value
+    from stack.spares.cel import Value
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and device name."""
+
+TYPES: Final = ("string", "int", "bool", "version")
+"""What an attribute's value can be."""
 
 RESOURCE_OF_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every DeviceClass stands for without saying so."""
@@ -31,24 +36,72 @@ CLAIMS_EXTENDED_SINCE: Final = (1, 36)
 """Kubernetes in which `DRAExtendedResource` is on by default (beta); before, it has to be turned on."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Device:
-    """A published device.
+    """A published device. What it is like is read when somebody asks, since most devices are held all the while.
 
     Attributes:
-        taints: those of the device itself.
-        oddity: in which way it is counted that is not modelled here; None for plain devices.
+        object: as it stands in its slice.
     """
 
     id: DeviceId
-    view: DeviceView
-    taints: tuple[Object, ...] = ()
-    oddity: str | None = None
+    object: Object
+
+    @property
+    def taints(self) -> list[Object]:
+        """Those of the device itself."""
+        return each(self.object, "taints")
 
     @property
     def is_unlimited(self) -> bool:
         """Whether several claims may have it at once."""
-        return self.view.is_shareable
+        return bool(self.object.get("allowMultipleAllocations"))
+
+    @cached_property
+    def view(self) -> DeviceView:
+        """What a selector may read of it."""
+        prefix = f"{self.id[0]}/"
+        attributes: dict[str, Value] = {}
+        for name, held in inside(self.object, "attributes").items():
+            if (value := _value(held)) is None:
+                continue
+            # A name without a domain belongs to the driver's; written in full it counts first.
+            if "/" in name:
+                attributes[name] = value
+            else:
+                attributes.setdefault(prefix + name, value)
+        return DeviceView(
+            driver=self.id[0],
+            attributes=attributes,
+            capacity={
+                name if "/" in name else prefix + name: str(held.get("value", "0"))
+                for name, held in inside(self.object, "capacity").items()
+            },
+            is_shareable=self.is_unlimited,
+        )
+
+    @cached_property
+    def oddity(self) -> str | None:
+        """In which way it is counted that is not modelled here; None for plain devices."""
+        if self.object.get("consumesCounters"):
+            return "is a part of a larger device"
+        if self.is_unlimited:
+            return "may be given away several times"
+        if self.object.get("bindingConditions"):
+            return "has to be made ready first"
+        strange = [name for name, held in inside(self.object, "attributes").items() if _value(held) is None]
+        return f"has an attribute {min(strange, key=_is_in_full)} of an unknown type" if strange else None
+
+
+def _value(held: Object) -> Value | None:
+    for kind in TYPES:
+        if (found := held.get(kind)) is not None:
+            return kind, found
+    return None
+
+
+def _is_in_full(name: str) -> bool:
+    return "/" in name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,6 +147,21 @@ class SupplyNode:
     allocatable: Amounts
     pods: tuple[RunningPod, ...]
 
+    @cached_property
+    def used(self) -> Amounts:
+        """What all Pods on it request together."""
+        used: Amounts = {"pods": len(self.pods)}
+        for pod in self.pods:
+            for resource, units in pod.requests.items():
+                if resource != "pods":
+                    used[resource] = used.get(resource, 0) + units
+        return used
+
+    @cached_property
+    def least_priority(self) -> float:
+        """Of its Pods, the lowest."""
+        return min((pod.priority for pod in self.pods), default=math.inf)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Supply:
@@ -108,8 +176,8 @@ class Supply:
         class_of: extended resource to the DeviceClass that provides it.
         claims_extended: whether the scheduler is known to claim devices for extended resources.
         unknown: what could not be read, `nodes`, `pods`, `slices`, `classes` or `claims`.
-        answers: what kinds of request say of devices, kept for the next who asks: several questions are asked of one
-            stock, and most of the time goes into that.
+        fields: what the nodes have for the demands that somebody asked for, kept for the next who asks
+            (`stack.spares.field`): several questions are asked of one stock, and most of the time goes into that.
     """
 
     nodes: Mapping[str, SupplyNode]
@@ -122,13 +190,63 @@ class Supply:
     waiting: Sequence[WaitingPod]
     claims_extended: bool = False
     unknown: tuple[str, ...] = ()
-    answers: dict[Hashable, dict[Device, Answer]] = field(
-        default_factory=dict["Hashable", dict[Device, "Answer"]], repr=False
-    )
+    fields: dict[Hashable, Any] = field(default_factory=dict["Hashable", Any], init=False, repr=False)
 
     def pods(self) -> Iterable[RunningPod]:
         """Every Pod that is on a node."""
         return (pod for node in self.nodes.values() for pod in node.pods)
+
+    @cached_property
+    def leaving(self) -> frozenset[str]:
+        """Uids of Pods that were told to go."""
+        return frozenset(pod.uid for pod in self.pods() if pod.is_leaving)
+
+    @cached_property
+    def keeping_away(self) -> Sequence[RunningPod]:
+        """Pods with an anti-affinity."""
+        return [pod for pod in self.pods() if pod.keeps_away]
+
+    @cached_property
+    def priorities(self) -> Mapping[str, int]:
+        """PriorityClass to the priority that a live Pod has of it."""
+        found: dict[str, int] = {}
+        for pod in self.pods():
+            if pod.priority_class is not None:
+                found.setdefault(pod.priority_class, pod.priority)
+        return found
+
+    @cached_property
+    def unlimited(self) -> Sequence[tuple[Device, frozenset[str]]]:
+        """Devices that several claims may have at once, with the nodes that have each."""
+        local = [(device, frozenset({name})) for name, held in self.local.items() for device in held]
+        return [(device, reach) for device, reach in (*local, *self.shared) if device.is_unlimited]
+
+    @cached_property
+    def _touched(self) -> tuple[Mapping[str, frozenset[str]], frozenset[str]]:
+        users: dict[str, set[str]] = defaultdict(set)
+        idle: set[str] = set()
+        for name, node in self.nodes.items():
+            for pod in node.pods:
+                users[pod.uid].add(name)
+        for name, devices in self.local.items():
+            for device in devices:
+                if (of := self.held.get(device.id)) is None:
+                    continue
+                if not of:
+                    idle.add(name)
+                for uid in of:
+                    users[uid].add(name)
+        return {uid: frozenset(names) for uid, names in users.items()}, frozenset(idle)
+
+    def touched_by(self, uids: Iterable[str]) -> frozenset[str]:
+        """Nodes on which one of these Pods is, or with a device of their own that one of them holds."""
+        users, _ = self._touched
+        return frozenset[str]().union(*(users[uid] for uid in uids if uid in users))
+
+    @property
+    def giving_back(self) -> frozenset[str]:
+        """Nodes with a device of their own that is allocated, though nobody uses it."""
+        return self._touched[1]
 
 
 def read_supply(
@@ -234,12 +352,14 @@ def _read_slices(
     everywhere = frozenset(nodes)
     for (driver, pool), specs in _pools(slices):
         current = _newest(specs)
-        placed = [
-            (device, _reach(device if spec.get("perDeviceNodeSelection") else spec, nodes, everywhere))
-            for spec in current
-            for device in each(spec, "devices")
-        ]
-        repeated = max(Counter(device["name"] for device, _ in placed).values(), default=1) > 1
+        placed: list[tuple[Object, frozenset[str]]] = []
+        for spec in current:
+            of_slice = None if spec.get("perDeviceNodeSelection") else _reach(spec, nodes, everywhere)
+            placed += [
+                (device, _reach(device, nodes, everywhere) if of_slice is None else of_slice)
+                for device in each(spec, "devices")
+            ]
+        repeated = len({device["name"] for device, _ in placed}) < len(placed)
         if len(current) != current[0]["pool"].get("resourceSliceCount", 1) or repeated:
             # A slice that is missing may be for any node, unless the pool is a node's own.
             owners = {spec.get("nodeName") or "" for spec in current}
@@ -247,7 +367,7 @@ def _read_slices(
             doubtful.append((f"{driver}/{pool}", frozenset(owners) if is_own else everywhere))
             continue
         for device, reach in placed:
-            read = _read_device(driver, pool, device)
+            read = Device((driver, pool, device["name"]), device)
             if len(reach) == 1:
                 local[next(iter(reach))].append(read)
             elif reach:
@@ -259,7 +379,7 @@ def published(slices: Iterable[Object]) -> Iterator[Device]:
     """Devices of the newest generation of every pool, whether it is published in whole or not."""
     for (driver, pool), specs in _pools(slices):
         for spec in _newest(specs):
-            yield from (_read_device(driver, pool, device) for device in each(spec, "devices"))
+            yield from (Device((driver, pool, device["name"]), device) for device in each(spec, "devices"))
 
 
 def _pools(slices: Iterable[Object]) -> list[tuple[tuple[str, str], list[Object]]]:
@@ -287,44 +407,6 @@ def _reach(where: Object, nodes: Mapping[str, Object], everywhere: frozenset[str
             name for name, node in nodes.items() if selects(selector, name, inside(node, "metadata", "labels"))
         )
     return frozenset()
-
-
-def _read_device(driver: str, pool: str, device: Object) -> Device:
-    oddity = None
-    if device.get("consumesCounters"):
-        oddity = "is a part of a larger device"
-    elif device.get("allowMultipleAllocations"):
-        oddity = "may be given away several times"
-    elif device.get("bindingConditions"):
-        oddity = "has to be made ready first"
-    attributes: dict[str, Value] = {}
-    # A name without a domain belongs to the driver's; written in full it counts first.
-    for name, held in sorted(inside(device, "attributes").items(), key=lambda item: "/" in item[0]):
-        value = next(
-            ((kind, held[kind]) for kind in ("string", "int", "bool", "version") if held.get(kind) is not None), None
-        )
-        if value is None:
-            oddity = oddity or f"has an attribute {name} of an unknown type"
-        else:
-            attributes[_qualified(name, driver)] = value
-    return Device(
-        id=(driver, pool, device["name"]),
-        view=DeviceView(
-            driver=driver,
-            attributes=attributes,
-            capacity={
-                _qualified(name, driver): str(held.get("value", "0"))
-                for name, held in inside(device, "capacity").items()
-            },
-            is_shareable=bool(device.get("allowMultipleAllocations")),
-        ),
-        taints=tuple(each(device, "taints")),
-        oddity=oddity,
-    )
-
-
-def _qualified(name: str, driver: str) -> str:
-    return name if "/" in name else f"{driver}/{name}"
 
 
 # --- who waits --------------------------------------------------------------------------------------------------------

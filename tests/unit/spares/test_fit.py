@@ -288,6 +288,25 @@ def test_devices_in_reach_of_several_nodes_are_given_away_once() -> None:
     assert [outcome(judge(two, [(asked, pods)])) for pods in (2, 3)] == ["ANY_ORDER", "CANNOT"]
 
 
+def test_a_device_that_several_nodes_reach_counts_where_one_of_them_alone_will_do() -> None:
+    shared = make.resource_slice(NPU, make.devices("npu", 2), allNodes=True)
+    two = supply(nodes=[make.node("a"), make.node("b")], slices=[shared])
+    asked = demand(of(NPU_1), nodeSelector={"kubernetes.io/hostname": "a"})
+    assert [outcome(judge(two, [(asked, pods)])) for pods in (2, 3)] == ["ANY_ORDER", "CANNOT"]
+
+
+def test_what_was_asked_before_of_a_stock_changes_no_answer() -> None:
+    pods = [make.pod("old", on="a", cpu="60"), make.pod("gone", on="a", deletionTimestamp="2026-01-01T00:00:00Z")]
+    read: Object = {"pods": pods, "claims": [held(*FIRST_HALF), held("npu-6", by="gone")]}
+    asked = [demand(cpu=cpu) for cpu in ("2", "8")]
+    questions = [(each, number, gone) for each in asked for number in (1, 2, 3) for gone in ((), ("uid-old",))]
+    one = supply(**read)
+    together = [str(judge(one, [(each, number)], freed=frozenset(gone))) for each, number, gone in questions]
+    apart = [str(judge(supply(**read), [(each, number)], freed=frozenset(gone))) for each, number, gone in questions]
+    assert together == apart
+    assert {text.partition(":")[0] for text in together} == {"fits in any order", "fits in some order", "cannot fit"}
+
+
 def test_a_pod_of_lower_priority_may_have_to_yield_when_amounts_are_short() -> None:
     weak = supply(pods=[make.pod("weak", on="a", cpu="64", spec={"priority": -10})])
     assert outcome(judge(weak, [(demand(), 1)])) == "SOME_ORDER"
