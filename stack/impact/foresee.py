@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from stack import names
+from stack import labels, names
 from stack.impact import cache
 from stack.impact.judge import (
     NOT_ASKED,
@@ -235,9 +235,15 @@ class _Change:
         )
 
     def _failure_mode(self) -> str | None:
-        """What gateways do while no endpoint picker answers; None without a pool."""
+        """What gateways do while no endpoint picker answers; None where none asks a pool."""
         pool = next((each.manifest for each in self.plan.router if each.kind == "InferencePool"), None)
-        return None if pool is None else pool["spec"]["endpointPickerRef"]["failureMode"]
+        if pool is not None:
+            return pool["spec"]["endpointPickerRef"]["failureMode"]
+        live, gateway = self.live.get(names.epp(self.plan.release)), self.config.gateway
+        had_pool = live is not None and labels.EPP_WITH_POOL in live.selector
+        is_led_elsewhere = gateway.enabled and gateway.backend is not None
+        # The engine deletes last what is not wanted any more, so this one still stands while the picker is made anew.
+        return self.config.router.inference_pool.failure_mode if had_pool and not is_led_elsewhere else None
 
     def _gap(self) -> str:
         match self._failure_mode():

@@ -172,7 +172,8 @@ def named(report: Report | None, cell: Cell) -> None:
     parts = {part.part: part for part in report.impact.parts}
     assert {name for name, part in parts.items() if part.happens is Happening.RESTARTS} == cell.restarts
     assert {name for name, part in parts.items() if part.happens is Happening.STAYS} == parts.keys() - cell.restarts
-    assert {key.key for part in parts.values() for key in part.keys} == cell.reasons
+    told = {key.key for part in parts.values() for key in part.keys}
+    assert told == cell.reasons, f"these or those alone: {told ^ cell.reasons}"
     for name in cell.restarts:
         assert parts[name].keys
         assert parts[name].reason is None

@@ -109,6 +109,7 @@ def test_only_the_endpoint_picker_restarts(live: Bench, each: Cell) -> None:
     [
         pytest.param(2, Happening.RESTARTS, Method.RECREATE, id="router.epp.replicas, from one to several"),
         pytest.param(3, Happening.SCALES_UP, Method.START, id="router.epp.replicas, more of several"),
+        pytest.param(2, Happening.SCALES_DOWN, Method.LEAVE, id="router.epp.replicas, fewer of several"),
         pytest.param(1, Happening.RESTARTS, Method.ROLLING, id="router.epp.replicas, from several to one"),
     ],
 )
@@ -123,6 +124,8 @@ def test_endpoint_pickers_restart_when_there_begin_or_cease_to_be_others_to_choo
     assert after.counts == before.counts | {"epp": count}
     if happens is Happening.SCALES_UP:
         assert after["epp"] > before["epp"]
+    elif happens is Happening.SCALES_DOWN:
+        assert after["epp"] < before["epp"]
     else:
         assert after["epp"].isdisjoint(before["epp"])
     report = live.report()

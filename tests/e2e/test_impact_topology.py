@@ -12,7 +12,7 @@ import pytest
 from stack.impact import Method
 from tests.builders import merged
 from tests.e2e.bench import ENTRIES, PLACED, is_ready
-from tests.e2e.impact import deployment, start, templates, volumes
+from tests.e2e.impact import EPP, cell, deployment, see, start, templates, volumes
 from tests.e2e.prediction import as_foreseen
 from tests.e2e.record import record
 
@@ -27,6 +27,27 @@ ANCHOR = "ConfigMap/rel-topology"
 SPLIT = {"prefill": 1, "decode": 2}
 ROLES = ("prefill", "decode", "aggregated")
 ROLES_KEY = "modelserver (roles)"
+OWN_PICKER = {"epp": {"distribution": "llm-d", "version": "v0.10.0"}}
+ANOTHER_PICKER = cell(
+    "router.epp",
+    {"distribution": "gaie", "version": "v1.5.0"},
+    EPP,
+    changes=frozenset({"ConfigMap/rel-epp-*"}),
+    because=frozenset(f"router.epp.{of}" for of in ("distribution", "version", "image.repository", "image.tag")),
+)
+"""It can't tell prefill from decode, so there are none then."""
+LARGE = {
+    "recipe": "minimax-m2.7-rbln",
+    "devices": {
+        "claimTemplate": {
+            "requests": [
+                {"name": "npu", "deviceClassName": "npu.rebellions.ai", "count": 4},
+                {"name": "nic", "deviceClassName": "dranet", "count": 2},
+            ]
+        }
+    },
+}
+"""Another recipe, with what it needs."""
 MORE_AND_OTHER = {"modelserver": {"replicas": {"decode": 3}, "image": {"tag": "next"}}}
 
 
@@ -41,13 +62,13 @@ def were(live: Bench) -> set[tuple[str, str]]:
     return templates(live)
 
 
-def switch(live: Bench, *because: str, **modelserver: Any) -> Preview:
+def switch(live: Bench, *because: str, **blocks: Any) -> Preview:
     """Change what frees every device: all Pods are new, the old ones gone before the first new one, volumes as before.
 
     What its preview said; it named these keys as the reason.
     """
     before, kept = live.parts(), volumes(live)
-    live.change(modelserver=modelserver)
+    live.change(**blocks)
     foreseen = live.foresee()
     assert ANCHOR in foreseen.objects["replace"]
     impact = impact_of(foreseen)
@@ -176,7 +197,7 @@ def split(live: Bench) -> None:
 def test_a_mode_switch(live: Bench) -> None:
     split(live)
     epp = live.parts()["epp"]
-    assert switch(live, "modelserver (mode)", **PLACED).objects == {
+    assert switch(live, "modelserver (mode)", modelserver=PLACED).objects == {
         "replace": {ANCHOR},
         "create": {f"Deployment/rel-{entry['role']}-{index}" for index, entry in enumerate(ENTRIES)},
         "delete": {deployment("prefill"), deployment("decode")},
@@ -212,7 +233,8 @@ def test_an_entry_at_the_end_of_the_placement_touches_no_other(live: Bench) -> N
 def test_a_reorder_of_the_placement_is_a_reassignment(live: Bench) -> None:
     placed(live)
     generation = live.outputs()["topology"]["generation"]
-    switch(live, *(f"modelserver.nodePlacement[{index}]" for index in range(len(ENTRIES))), nodePlacement=ENTRIES[::-1])
+    moved = (f"modelserver.nodePlacement[{index}]" for index in range(len(ENTRIES)))
+    switch(live, *moved, modelserver={"nodePlacement": ENTRIES[::-1]})
     assert nodes_of(live) == [("0", "npu-1"), ("1", "npu-1"), ("2", "npu-0"), ("3", "npu-0")]
     assert live.outputs()["topology"]["generation"] == generation + 1
     assert live.preview() == {}, "a reorder is told from what runs, and that is as wanted now"
@@ -220,7 +242,7 @@ def test_a_reorder_of_the_placement_is_a_reassignment(live: Bench) -> None:
 
 def test_a_mode_switch_back(live: Bench, were: set[tuple[str, str]]) -> None:
     placed(live)
-    switch(live, "modelserver (mode)", replicas=SPLIT, nodePlacement=[])
+    switch(live, "modelserver (mode)", modelserver={"replicas": SPLIT, "nodePlacement": []})
     assert templates(live) == were
     assert live.preview() == {}
 
@@ -229,7 +251,8 @@ def test_aggregated_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
     """The endpoint picker restarts as well, before them: its plugins have no prefill and decode to tell apart."""
     split(live)
     epp = live.parts()["epp"]
-    foreseen = switch(live, ROLES_KEY, replicas={"prefill": 0, "decode": 0, "aggregated": 2}).objects
+    aggregated = {"replicas": {"prefill": 0, "decode": 0, "aggregated": 2}}
+    foreseen = switch(live, ROLES_KEY, modelserver=aggregated).objects
     assert foreseen["replace"] == {ANCHOR}
     assert foreseen["create"] >= {deployment("aggregated"), "ConfigMap/rel-serve-aggregated-*", "ConfigMap/rel-epp-*"}
     assert foreseen["delete"] >= {deployment("prefill"), deployment("decode"), "ConfigMap/rel-epp-*"}
@@ -240,15 +263,30 @@ def test_aggregated_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
     scale(live, "aggregated", 3)
     scale(live, "aggregated", 2)
 
-    switch(live, ROLES_KEY, replicas=SPLIT | {"aggregated": 0})
+    see(live, ANOTHER_PICKER)
+
+    switch(live, ROLES_KEY, modelserver={"replicas": SPLIT | {"aggregated": 0}}, router=OWN_PICKER)
     assert templates(live) == were
     assert live.preview() == {}
 
 
 def test_another_model_and_back(live: Bench, were: set[tuple[str, str]]) -> None:
     split(live)
-    foreseen = switch(live, "modelserver.model", model="Qwen/Qwen3-1.7B")
+    foreseen = switch(live, "modelserver.model", modelserver={"model": "Qwen/Qwen3-1.7B"})
     assert foreseen.objects["replace"] == {ANCHOR, deployment("prefill"), deployment("decode")}
-    switch(live, "modelserver.model", model=None)
+    switch(live, "modelserver.model", modelserver={"model": None})
     assert templates(live) == were
+    assert live.preview() == {}
+
+
+def test_another_recipe_with_another_model(live: Bench) -> None:
+    """The last one here, since nothing goes back from it."""
+    split(live)
+    epp = live.parts()["epp"]
+    foreseen = switch(live, "modelserver.model", **LARGE)
+    assert foreseen.objects["replace"] == {ANCHOR, deployment("prefill"), deployment("decode")}
+    keys = keys_of(foreseen)
+    assert keys["epp"] == {"recipe"}, "it counts in other blocks"
+    assert all({"recipe", "devices.claimTemplate"} <= keys[role] for role in SPLIT)
+    assert live.parts()["epp"].isdisjoint(epp)
     assert live.preview() == {}

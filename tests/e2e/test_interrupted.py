@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from local.waiting import wait_until
+from stack.impact import Happening
+from stack.report import Verdict
 from tests.builders import ROOT, merged
 from tests.e2e.bench import PLACED, EngineError, claim_state, is_ready
 from tests.e2e.prediction import as_foreseen
 from tests.e2e.processes import end_processes_under
+from tests.e2e.test_impact_command import impact, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +58,9 @@ ANNOUNCED = (
 SAME_DEPLOYMENTS = ("rolling update", "claim template")
 """Changes in which no Deployment goes, so that what becomes of their Pods can be followed through a kill."""
 LONGEST = 120
+LEFT = "left"
+ANOTHER_MODEL: dict[str, Any] = {"guards": {"names": "warn"}, "modelserver": {"model": "Qwen/Qwen3-1.7B"}}
+"""Replaces all Deployments under their names. The guard would refuse it for a Pod that nobody of the stack made."""
 QUICK = {
     "mode switch": (1, "previous"),
     "rolling update": (2, "new"),
@@ -188,3 +195,71 @@ def test_a_killed_update_is_finished_or_taken_back(live: Bench, kind: str, seed:
             bring_up(bench)
     is_as_planned(bench)
     assert bench.volume_uids() == claims, "the volumes are those from before"
+
+
+def add_a_pod_of_another_topology(bench: Bench) -> str:
+    """A Pod that a change of the topology waits for when all others have left; its path."""
+    labels = {
+        "app.kubernetes.io/instance": "rel",
+        "app.kubernetes.io/component": "prefill",
+        "serving-stack.dev/topology": "another",
+    }
+    meta = {"name": LEFT, "namespace": bench.namespace, "labels": labels}
+    spec = {"containers": [{"name": "c", "image": "c"}]}
+    bench.plane.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    return f"{bench.path('v1/pods')}/{LEFT}"
+
+
+def kill_when(bench: Bench, words: str) -> None:
+    """Run `up` and kill it when it says this."""
+    with subprocess.Popen(
+        bench.command("up", "--yes", "--skip-preview"),
+        cwd=bench.folder,
+        env=bench.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as engine:
+        said: list[str] = []
+        for line in engine.stdout or ():
+            said.append(line)
+            if words in line:
+                engine.send_signal(signal.SIGKILL)
+                end_processes_under(bench.folder)
+    assert engine.returncode == -signal.SIGKILL, "".join(said)
+
+
+def test_what_is_left_of_a_replacement_is_told_as_what_is_made(live: Bench) -> None:
+    """Killed between the halves: the engine still speaks of replacing what is not there any more."""
+    bench = live
+    begin(bench)
+    left = add_a_pod_of_another_topology(bench)
+    bench.change(**ANOTHER_MODEL)
+    changed = bench.blocks
+    kill_when(bench, f"waiting for devices: {LEFT} of the earlier topology still there")
+    bench.plane.api.delete(left)
+    wait_until(lambda: bench.plane.api.find(left) is None, timeout=LONGEST, what="the Pod to go")
+    bench.run("cancel", "--yes")
+    resources = bench.export_state()["deployment"]["resources"]
+    pending = {each["inputs"]["metadata"]["name"] for each in resources if each.get("pendingReplacement")}
+    assert pending >= {"rel-prefill", "rel-decode"}
+    assert bench.pods() == []
+
+    for blocks in (BEFORE, changed):
+        bench.write(**blocks)
+        done = impact(bench, "--format", "json")
+        report = read(done)
+        assert (report.verdict, done.returncode) == (Verdict.NOTHING_RESTARTS, 0), done.stdout + done.stderr
+        assert report.impact is not None
+        assert {part.part: (part.happens, part.new) for part in report.impact.parts} == {
+            "prefill": (Happening.CREATED, 2),
+            "decode": (Happening.CREATED, 2),
+            "epp": (Happening.STAYS, 0),
+        }
+        assert report.engine is not None
+        assert report.engine.differences == ()
+        steps = {(step.operation, step.name) for step in report.engine.steps if step.kind == "Deployment"}
+        assert steps == {("create", "rel-prefill"), ("create", "rel-decode")}
+    with as_foreseen(bench):
+        bench.up()
+    is_as_planned(bench)

@@ -366,7 +366,7 @@ ROWS: dict[str, list[Case]] = {
         },
         EPP,
     ),
-    "`router.epp.resources`, `.image`, `.env`, `.extraArgs`, `.drainSeconds`, ports and placement": [
+    "`router.epp.resources`, `.image`, `.env`, `.extraArgs`, `.hfTokenSecret`, `.drainSeconds`, ports and placement": [
         *each(
             "router.epp",
             {
@@ -374,6 +374,8 @@ ROWS: dict[str, list[Case]] = {
                 "image.tag": "v9",
                 "env": {"EXAMPLE": "1"},
                 "extraArgs": ["--v=4"],
+                "hfTokenSecret.name": "other",
+                "hfTokenSecret.key": "TOKEN",
                 "drainSeconds": 600,
                 "extProcPort": 9102,
                 "grpcHealthPort": 9103,
@@ -403,7 +405,7 @@ ROWS: dict[str, list[Case]] = {
         at("router.inferencePool.create", value=False, restarts=EPP, how_epp=Method.REPLACE),
         at("router.inferencePool.create", value=True, restarts=EPP, before=NO_POOL, how_epp=Method.REPLACE),
     ],
-    "`router.inferencePool.failureMode`, `router.modelServers.targetPorts`, `.protocol`": [
+    "`router.inferencePool.failureMode`, `router.modelServers.targetPorts`": [
         at("router.inferencePool.failureMode", "FailClose"),
         at("router.modelServers.targetPorts", [8003, 8002, 8001, 8000]),
         at("router.modelServers.targetPorts", [8003, 8002, 8001, 8000], EPP, NO_POOL),

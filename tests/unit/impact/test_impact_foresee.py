@@ -1119,13 +1119,44 @@ def test_the_second_endpoint_picker_restarts_the_first() -> None:
     assert keys(epp.keys) == ["router.epp.replicas: 1 -> 2"]
 
 
-def test_without_a_pool_the_endpoint_picker_is_made_anew() -> None:
-    found = change({}, {"router": {"inferencePool": {"create": False}}})
+@pytest.mark.parametrize(
+    ("before", "over", "want_note", "want_outage"),
+    [
+        pytest.param({}, {}, "go to any Pod", False, id="an open pool, which goes last"),
+        pytest.param(
+            {"router": {"inferencePool": {"failureMode": "FailClose"}}},
+            {},
+            "are refused",
+            True,
+            id="a closed pool, which goes last",
+        ),
+        pytest.param(
+            {"router": {"inferencePool": {"failureMode": "FailClose"}}},
+            {"gateway": {"backend": {"name": "envoy", "port": 80}}},
+            "your proxy decides",
+            False,
+            id="a closed pool, to which no route leads any more",
+        ),
+    ],
+)
+def test_without_a_pool_the_endpoint_picker_is_made_anew(
+    before: Blocks, over: Blocks, want_note: str, *, want_outage: bool
+) -> None:
+    found = change(before, {"router": {"inferencePool": {"create": False}}, **over})
     epp = part(found, "epp")
-    assert (epp.method, epp.capacity_percent, epp.outage) == (Method.REPLACE, 0, None)
-    assert "your proxy decides" in epp.notes[0]
+    assert (epp.method, epp.capacity_percent) == (Method.REPLACE, 0)
+    assert want_note in epp.notes[0]
+    assert (epp.outage is not None) == want_outage
     assert "router.inferencePool.create: true -> false" in keys(epp.keys)
     assert restarted(found) == {"epp"}
+
+
+def test_where_there_was_no_pool_and_is_none_the_proxy_decides() -> None:
+    """Several, so that all leave first."""
+    before = {"router": {"epp": {"replicas": 2}, "inferencePool": {"create": False, "failureMode": "FailClose"}}}
+    epp = part(change(before, {"router": {"epp": {"drainSeconds": 600}}}), "epp")
+    assert (epp.method, epp.outage) == (Method.RECREATE, None)
+    assert "your proxy decides" in epp.notes[0]
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------
