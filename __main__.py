@@ -57,7 +57,7 @@ def _decode(value: str) -> Any:
     """The engine hands objects over as JSON and text as it is."""
     try:
         return json.loads(value) if value[:1] in "{[" else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 
@@ -208,7 +208,7 @@ def main() -> None:
         with in_one_line():
             plan = weigh(config, plan, facts.near, trial, report)
     for warning in plan.warnings:
-        pulumi.log.warn(warning)
+        pulumi.log.warn(str(warning))
     pulumi.log.info(f"node budget: {plan.budget}")
     declare(plan, context=config.context, release=config.release)
 

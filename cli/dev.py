@@ -168,7 +168,7 @@ def is_locked_by_the_dead(backend: Path) -> bool:
                 os.kill(int(held["pid"]), 0)
         except ProcessLookupError:
             return True
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, RecursionError):
             continue  # somebody's whom we can't judge
     return False
 

@@ -34,7 +34,7 @@ WHOLE = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """What alone is taken where only metadata is wanted (Kubernetes, "API Concepts"): a server that can't leave the rest
 out must not send it."""
-WHAT_ODD_ENTRIES_RAISE = (TypeError, KeyError, AttributeError, IndexError, ValueError)
+WHAT_ODD_ENTRIES_RAISE = (TypeError, KeyError, AttributeError, IndexError, ValueError, RecursionError)
 """The package checks little of what it reads from a kubeconfig."""
 WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 """RFC 9110 once had it, and Kubernetes uses it: code, agent, quoted text; several are joined by commas."""
@@ -203,7 +203,7 @@ def _object(body: bytes) -> Object:
     """
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ClusterError("the answer is no JSON") from None
 
 
@@ -211,7 +211,7 @@ def _message(body: bytes) -> str | None:
     """What a `Status` says."""
     try:
         return json.loads(body)["message"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

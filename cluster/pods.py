@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cluster.connect import NOT_FOUND, ClusterError
-from stack.rollout.devices import asks_for_devices, has_claims, is_leaving, who_holds
+from stack.rollout.devices import asks_for_devices, gives_back_devices, has_claims, who_holds
 from stack.rollout.pods import is_over
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LeavingPods:
         waiting = [pod for pod in waiting if asks_for_devices(pod)]
         if not waiting:
             return Held()
-        here = [p for p in self._cluster.list(f"/api/v1/namespaces/{self._namespace}/pods") if is_leaving(p)]
+        here = [p for p in self._cluster.list(f"/api/v1/namespaces/{self._namespace}/pods") if gives_back_devices(p)]
         claims: dict[str, dict[str, Object] | None] = {}
         if any(map(has_claims, waiting)):
             claims[self._namespace] = self._claims(self._namespace)
@@ -114,7 +114,7 @@ class LeavingPods:
                 raise
             self._may_look = False
             return []
-        self._elsewhere = [pod for pod in listed if is_leaving(pod)]
+        self._elsewhere = [pod for pod in listed if gives_back_devices(pod)]
         now = self._clock()
         self._look_again_at = now + REST * (now - began)
         return self._elsewhere

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from cluster.connect import ClusterError
 from cluster.questions import questions_to
 from stack import labels
-from stack.facts import NOTHING_AROUND
-from stack.guards.quota import is_for_priorities
+from stack.facts import NOTHING_AROUND, Reference
+from stack.guards.quota import counts_objects, is_for_priorities
 from stack.guards.serial import named_templates
 
 if TYPE_CHECKING:
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
     from cluster.connect import Object
     from cluster.questions import Questions
-    from stack.facts import Reference, Surroundings, Wanted
+    from stack.facts import Surroundings, Wanted
 
 T = TypeVar("T")
 K = TypeVar("K")
 DRA = "/apis/resource.k8s.io/v1"
+NOT_ASKED: Object = {}
 NOT_OVER = "status.phase!=Succeeded,status.phase!=Failed"
 
 
@@ -79,12 +80,7 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
         name: questions.ask(f"Secret {name}", partial(cluster.find_metadata, f"{core}/secrets/{name}"))
         for name in sorted(wanted.secrets)
     }
-    objects = {
-        reference: questions.ask(
-            f"{reference.kind} {reference.name}", partial(cluster.find_metadata, path_of(reference))
-        )
-        for reference in sorted(wanted.objects, key=_place)
-    }
+    objects = _metadata(questions, wanted.objects)
 
     listed, all_pods, all_quotas = rivals(), pods(), quotas()
     pods_there = begin(
@@ -93,7 +89,7 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
     priorities = begin(
         "PriorityClasses",
         "/apis/scheduling.k8s.io/v1/priorityclasses",
-        if_wanted=any(map(is_for_priorities, all_quotas or ())),
+        if_wanted=wanted.limits and any(map(is_for_priorities, all_quotas or ())),
     )
     kinds = {each: _kinds(found) for each, answer in served.items() for found in answer()}
     groups = _groups(questions, [each for each, found in kinds.items() if not found])
@@ -101,17 +97,22 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
         place: _template(questions, *place)
         for place in sorted(named_templates(listed or (), namespace=namespace, release=wanted.release))
     }
+    all_nodes, all_slices, all_classes, there = nodes(), slices(), storage(), _found(objects)
+    if not wanted.limits and any(there.get(reference, NOT_ASKED) is None for reference in wanted.made):
+        all_quotas = questions.list("ResourceQuotas", f"{core}/resourcequotas")()
+    counted = wanted.made - wanted.objects if any(map(counts_objects, all_quotas or ())) else frozenset[Reference]()
+    made = _metadata(questions, counted)
     return replace(
         near,
-        nodes=nodes(),
+        nodes=all_nodes,
         pods=all_pods,
         release_pods=_pods_of_release(near.release_pods, all_pods, wanted),
-        slices=slices(),
+        slices=all_slices,
         device_classes=_by_name(classes()),
         resource_claims=claims(),
         claim_templates=_found(templates),
         templates_elsewhere=_found(elsewhere),
-        storage_classes=_by_name(storage()),
+        storage_classes=_by_name(all_classes),
         volumes=_found(volumes),
         namespace_pods=pods_there(),
         quotas=all_quotas,
@@ -119,7 +120,7 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
         priority_classes=_by_name(priorities()),
         deployments=_with_ours(near.deployments, listed, wanted),
         secrets={name: found is not None for name, found in _found(secrets).items()},
-        objects=_found(objects),
+        objects={**there, **_found(made)},
         groups={group: _versions(found) for group, found in _found(groups).items()},
         served=kinds,
         server_version=next((found["gitVersion"] for found in version()), None),
@@ -127,6 +128,18 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
         calls=near.calls + cluster.calls,
         size=near.size + cluster.size,
     )
+
+
+def _metadata(
+    questions: Questions, references: Iterable[Reference]
+) -> dict[Reference, Callable[[], Sequence[Object | None]]]:
+    """Begin to ask for the metadata of objects."""
+    return {
+        reference: questions.ask(
+            f"{reference.kind} {reference.name}", partial(questions.cluster.find_metadata, path_of(reference))
+        )
+        for reference in sorted(references, key=_place)
+    }
 
 
 def _template(questions: Questions, namespace: str, name: str) -> Callable[[], Sequence[Object | None]]:
@@ -205,12 +218,4 @@ def _root(api_version: str) -> str:
 def path_of(reference: Reference) -> str:
     """Where one object lies on the API server."""
     where = f"/namespaces/{reference.namespace}" if reference.namespace is not None else ""
-    return f"{_root(reference.api_version)}{where}/{plural(reference.kind)}/{reference.name}"
-
-
-def plural(kind: str) -> str:
-    """Resource of a kind, by the rules of English, which hold for every kind that is planned or looked up here."""
-    word = kind.lower()
-    if word.endswith("y") and word[-2] not in "aeiou":
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith("s") else f"{word}s"
+    return f"{_root(reference.api_version)}{where}/{reference.resource}/{reference.name}"

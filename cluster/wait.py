@@ -17,6 +17,7 @@ from stack.rollout import words
 from stack.rollout.departures import Departures
 from stack.rollout.ending import Ending, selects
 from stack.rollout.patience import Patience
+from stack.rollout.pods import is_leaving
 from stack.rollout.progress import RollOut, is_observed, newest_by_age, newest_by_count, newest_by_revision
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Waits:
                 anchor = self._ask(lambda: self._anchor(cluster))
                 return refuse_orphan(self.plan.modelserver.topology.anchor.name, anchor, owner_uid)
             staying = self._that_stay(cluster, left)
-        leaving = next((pod for pod in left if "deletionTimestamp" in pod["metadata"]), None)
+        leaving = next((pod for pod in left if is_leaving(pod)), None)
         advice = (
             words.leave(self.plan.namespace, leaving["metadata"]["name"], leaving["spec"].get("nodeName"))
             if leaving is not None

@@ -82,6 +82,19 @@ class Reference:
     name: str
     namespace: str | None = None
 
+    @property
+    def group(self) -> str:
+        """API group; empty for the core one."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def resource(self) -> str:
+        """Resource of its kind, by the rules of English, which hold for every kind that is planned or looked up."""
+        word = self.kind.lower()
+        if word.endswith("y") and word[-2] not in "aeiou":
+            return f"{word[:-1]}ies"
+        return f"{word}es" if word.endswith("s") else f"{word}s"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
@@ -100,6 +113,8 @@ class Wanted:
         claim_templates: names, in the namespace.
         secrets: names, in the namespace; only whether they are there is asked.
         objects: objects of which the metadata is asked.
+        made: objects that the stack makes where they are not there: if one is not, quotas are asked for even though no
+            Pod starts, and if a quota counts objects, those of them are looked up that are not among the others.
         volumes: names of PersistentVolumes.
         served: `group/version` of which the kinds are asked; the core group's is `v1`.
     """
@@ -116,6 +131,7 @@ class Wanted:
     claim_templates: frozenset[str] = frozenset()
     secrets: frozenset[str] = frozenset()
     objects: frozenset[Reference] = frozenset()
+    made: frozenset[Reference] = frozenset()
     volumes: frozenset[str] = frozenset()
     served: frozenset[str] = frozenset()
 

@@ -117,12 +117,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
             planned.name: planned
             for planned in (*_workload_roll_outs(config, workloads), *_router_roll_outs(config, router))
         },
-        warnings=tuple(
-            map(
-                str,
-                in_order((*accepted.warnings, *unsettled, *warn_of_claims(config, volumes, facts))),
-            )
-        ),
+        warnings=in_order((*accepted.warnings, *unsettled, *warn_of_claims(config, volumes, facts))),
         applied=apply_defaults(config, recipe, serves),
         outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget)),
     )

@@ -247,7 +247,7 @@ class StackPlan:
     modelserver: ModelServerPlan
     budget: BudgetPlan
     roll_outs: Mapping[str, RollOutPlan]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     untried: Problem | None = None
     applied: Mapping[str, Any] = field(default_factory=dict[str, Any])
     outputs: Mapping[str, Any] = field(default_factory=dict[str, Any])

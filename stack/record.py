@@ -23,6 +23,8 @@ MOST_BYTES = 100 * 1024
 """Longest record. Kubernetes takes 256 KiB of annotations on one object, and others write some as well."""
 TOO_LARGE = "(too large to keep)"
 """Under it stand the keys whose values are not kept, each with a hash of its value. No config key begins like it."""
+DEEPEST = 250
+"""Most lists and maps in one another in a record that is read; in a configuration there are 200 (pydantic's parser)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +70,9 @@ def read_record(live: Mapping[str, Any]) -> Record | None:
     annotations: Mapping[str, str] = live.get("metadata", {}).get("annotations") or {}
     try:
         found: object = json.loads(annotations[labels.APPLIED])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or _is_deeper(cast("object", found), DEEPEST):
         return None
     values = cast("dict[str, Any]", found)
     hashes = values.pop(TOO_LARGE, {})
@@ -90,6 +92,22 @@ def canonical_json(value: Any) -> str:
 def _text(contributions: Mapping[str, str], hashes: Mapping[str, str]) -> str:
     kept: dict[str, Any] = {key: json.loads(value) for key, value in contributions.items() if key not in hashes}
     return canonical_json(kept | {TOO_LARGE: hashes} if hashes else kept)
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether more lists and maps stand in one another; what is read again level by level would end in the middle."""
+    layer = [value]
+    for _ in range(levels):
+        layer = [inner for each in layer for inner in _inside(each)]
+        if not layer:
+            return False
+    return True
+
+
+def _inside(value: object) -> list[object]:
+    """Lists and maps in a list or map."""
+    found: object = list(cast("dict[str, object]", value).values()) if isinstance(value, dict) else value
+    return [each for each in cast("list[object]", found) if isinstance(each, dict | list)]
 
 
 def _hash(value: str) -> str:

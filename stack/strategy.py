@@ -22,7 +22,7 @@ from stack.guards.mounts import for_one_pod
 from stack.guards.quota import guard_quota
 from stack.impact import Happening, Method, duration, foresee, how_long
 from stack.planned import BudgetPlan
-from stack.rolling import Spec, in_turn, in_words, read_strategy, recreate, settled, surge
+from stack.rolling import Spec, in_turn, in_words, recreate, settled, surge
 from stack.scalars import ROLES
 from stack.spares.fit import Outcome
 
@@ -43,8 +43,11 @@ NOT_SPARE: Mapping[Outcome, str] = {
     Outcome.SOME_ORDER: "devices for one Pod more are spare for some placements only",
     Outcome.UNKNOWN: "whether devices are spare for one Pod more is not known",
 }
-BEYOND_QUOTA = "the namespace's quota leaves no room for one Pod more"
-NO_QUOTA_READ = "whether the namespace's quota leaves room for one Pod more is not known"
+BEYOND_QUOTA: Mapping[Outcome, str] = {
+    Outcome.CANNOT: "the namespace's quota leaves no room for one Pod more",
+    Outcome.SOME_ORDER: "the namespace's quota leaves no room for one Pod more of each role",
+    Outcome.UNKNOWN: "whether the namespace's quota leaves room for one Pod more is not known",
+}
 STRATEGY = "modelserver.strategy"
 
 
@@ -151,6 +154,7 @@ class _Room:
 
 
 ROOM = _Room(outcome=Outcome.ANY_ORDER)
+LEAST_ROOM = (Outcome.ANY_ORDER, Outcome.UNKNOWN, Outcome.SOME_ORDER, Outcome.CANNOT)
 
 
 class _Choice:
@@ -162,23 +166,17 @@ class _Choice:
         self._one_pod = for_one_pod(plan, surroundings)
         self._allowed = frozenset(config.modelserver.strategy.allow_outage)
         self._plan, self._trial = plan, trial
-        self._strategies: dict[str, Spec] = {}
-        self._held: dict[str, Spec] = {}
+        # As planned: what each has, and of one that is new what it gets while nobody has looked.
+        self._held: Mapping[str, Spec] = {
+            each.object.name: each.object.manifest["spec"]["strategy"] for each in plan.modelserver.workloads
+        }
+        self._strategies: dict[str, Spec] = dict(self._held)
         self._because: dict[str, str] = {}
         self._supply: Supply | None = None
         self._end: Verdict | None = None
 
     def made(self) -> Chosen:
         """Everything chosen."""
-        live = {
-            each["metadata"]["name"]: each["spec"].get("strategy")
-            for each in self._surroundings.deployments or ()
-            if each["metadata"]["namespace"] == self._plan.namespace
-        }
-        for name, strategy in live.items():
-            if (held := read_strategy(strategy)) is not None:
-                self._strategies[name] = held
-        self._held = dict(self._strategies)
         impact = self._foresee(self._strategies)
         found = {workload.name: workload for part in impact.parts for workload in part.workloads}
         restarting: list[WorkloadPlan] = []
@@ -246,9 +244,7 @@ class _Choice:
 
     def _keep(self, workload: WorkloadPlan) -> None:
         """Leave what it has: the change is refused anyway, and what was chosen for it would only mislead."""
-        name = workload.object.name
-        if name in self._held:
-            self._strategies[name] = self._held[name]
+        self._strategies[workload.object.name] = self._held[workload.object.name]
 
     def _take(self, workload: WorkloadPlan, strategy: Spec, why: str) -> None:
         self._strategies[workload.object.name] = strategy
@@ -259,18 +255,16 @@ class _Choice:
         strategies = self._strategies | {workload.object.name: surge() for workload in surging}
         plan, trial = self._with(strategies)
         impact = self._foresee(strategies)
-        beyond = [
-            finding
-            for finding in guard_quota(self._config, plan, impact, self._surroundings, trial)
-            if finding.problem.key == STRATEGY
-        ]
-        if beyond:
-            is_certain = any(finding.is_refusal for finding in beyond)
-            return _Room(outcome=Outcome.CANNOT if is_certain else Outcome.SOME_ORDER, why=BEYOND_QUOTA)
         found = self._look_at_devices(plan, impact, trial)
-        if found is ROOM and self._config.guards.quota != "off" and self._surroundings.quotas is None:
-            return _Room(outcome=Outcome.UNKNOWN, why=NO_QUOTA_READ)
-        return found
+        allowed = self._look_at_quotas(plan, impact, trial)
+        return found if found.is_hopeless else max(allowed, found, key=lambda room: LEAST_ROOM.index(room.outcome))
+
+    def _look_at_quotas(self, plan: StackPlan, impact: Impact, trial: TrialFacts) -> _Room:
+        found = [each.room for each in guard_quota(self._config, plan, impact, self._surroundings, trial) if each.room]
+        if self._config.guards.quota != "off" and self._surroundings.quotas is None:
+            found.append(Outcome.UNKNOWN)
+        outcome = max(found, key=LEAST_ROOM.index, default=Outcome.ANY_ORDER)
+        return ROOM if outcome is Outcome.ANY_ORDER else _Room(outcome=outcome, why=BEYOND_QUOTA[outcome])
 
     def _look_at_devices(self, plan: StackPlan, impact: Impact, trial: TrialFacts) -> _Room:
         if self._config.guards.devices == "off":

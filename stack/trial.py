@@ -38,7 +38,14 @@ def weigh_trial(plan: StackPlan, trial: TrialFacts) -> StackPlan:
             )
         )
     said = tuple(
-        f"Deployment {name}: the API server warns: {text}" for name, texts in trial.warned.items() for text in texts
+        Problem(
+            key=f"Deployment {name}",
+            value="",
+            why=f"the API server warns: {text.rstrip('.')}",
+            fix="It would take it all the same. Mend what it names, if that is not meant",
+        )
+        for name, texts in trial.warned.items()
+        for text in texts
     )
     plan = replace(plan, warnings=(*plan.warnings, *said))
     if trial.unknown is None:
@@ -49,4 +56,4 @@ def weigh_trial(plan: StackPlan, trial: TrialFacts) -> StackPlan:
         why=f"it is not known whether the API server would take the workloads: {trial.unknown.rstrip('.')}",
         fix="See to it that Deployments may be patched there; a change of the topology is not made without knowing",
     )
-    return replace(plan, untried=untried, warnings=(*plan.warnings, str(untried)))
+    return replace(plan, untried=untried, warnings=(*plan.warnings, untried))

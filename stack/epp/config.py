@@ -110,7 +110,7 @@ def config_refusals(release: EppRelease, key: str, text: str, *, allows_experime
 
     try:
         raw: object = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date of no calendar
         yield refuse(key, f"is not YAML ({' '.join(str(error).split())})", "Correct it")
         return
     if not isinstance(raw, dict):

@@ -540,9 +540,9 @@ def _findings(config: StackConfig, change: Change, outlook: Outlook) -> Iterator
     if verdict.outcome is Outcome.ANY_ORDER:
         return
     key, value, fix = _way_out(config, change, outlook)
-    told = ". ".join(
-        [f"devices for {outlook.moment.value}: {verdict.outcome.value}", *verdict.reasons, *map(str, verdict.shares)]
-    )
+    why = "; ".join(verdict.reasons)
+    found = f"devices for {outlook.moment.value}: {verdict.outcome.value}{': ' if why else ''}{why}"
+    told = ". ".join([found, *(f"For {share}" for share in verdict.shares)])
     say = refusal if verdict.outcome is Outcome.CANNOT and not change.is_asked_before else warning
     yield say("devices", key, value, told, fix=fix, workloads=change.impact.starting, idle="omit")
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from stack.config.guards import GuardName, GuardsConfig
+    from stack.spares.fit import Outcome
 
 Idle = Literal["refuse", "warn", "omit"]
 """What becomes of a refusal when no Pod starts that it is about."""
@@ -41,6 +42,7 @@ class GuardFinding:
         is_refusal: whether the plan must not be carried out; otherwise it is legal and surprising, or not known.
         workloads: names of the Deployments whose Pods it is about; empty when it is about more than Pods.
         idle: what becomes of a refusal when none of these workloads starts a Pod.
+        room: what was found of the room for Pods that come before others leave; None where it is about something else.
     """
 
     guard: GuardName
@@ -48,6 +50,7 @@ class GuardFinding:
     is_refusal: bool
     workloads: frozenset[str] = frozenset()
     idle: Idle = "refuse"
+    room: Outcome | None = None
 
 
 def sort_findings(
@@ -95,15 +98,26 @@ def refusal(
     fix: str,
     workloads: Iterable[str] = (),
     idle: Idle = "refuse",
+    room: Outcome | None = None,
 ) -> GuardFinding:
     """Something that would be refused, get stuck or do harm half-way through."""
     problem = Problem(key=key, value=show(value) if value != "" else "", why=why, fix=fix)
-    return GuardFinding(guard=guard, problem=problem, is_refusal=True, workloads=frozenset(workloads), idle=idle)
+    return GuardFinding(
+        guard=guard, problem=problem, is_refusal=True, workloads=frozenset(workloads), idle=idle, room=room
+    )
 
 
 def warning(
-    guard: GuardName, key: str, value: object, why: str, *, fix: str, workloads: Iterable[str] = (), idle: Idle = "warn"
+    guard: GuardName,
+    key: str,
+    value: object,
+    why: str,
+    *,
+    fix: str,
+    workloads: Iterable[str] = (),
+    idle: Idle = "warn",
+    room: Outcome | None = None,
 ) -> GuardFinding:
     """Something legal and surprising, or that can't be told."""
-    found = refusal(guard, key, value, why, fix=fix, workloads=workloads, idle=idle)
+    found = refusal(guard, key, value, why, fix=fix, workloads=workloads, idle=idle, room=room)
     return replace(found, is_refusal=False)

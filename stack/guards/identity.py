@@ -15,7 +15,7 @@ from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal
 from stack.guards.wanted import fixed_names
 from stack.rollout import words
-from stack.rollout.pods import TEMPLATE_HASH
+from stack.rollout.pods import TEMPLATE_HASH, is_leaving
 from stack.router import pool_selector
 from stack.scalars import ROLES
 
@@ -109,7 +109,7 @@ def _strangers(config: StackConfig, plan: StackPlan, surroundings: Surroundings)
     found: dict[str, list[str]] = {}
     for pod in surroundings.release_pods or ():
         meta = pod["metadata"]
-        if "deletionTimestamp" in meta or maker_of(pod, plan.release) is not None:
+        if is_leaving(pod) or maker_of(pod, plan.release) is not None:
             continue
         live = meta["labels"].items()
         matching = [who for who, selector in selectors.items() if selector.items() <= live]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stack.guards import references
+from stack.rollout.pods import is_leaving
 from stack.spares.pods import REQUIRED, each, inside
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def ties(plan: StackPlan, surroundings: Surroundings) -> dict[str, Tie]:
         nodes = frozenset(
             pod["spec"]["nodeName"]
             for pod in surroundings.release_pods or ()
-            if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"] and _mounts(pod, claim)
+            if pod["spec"].get("nodeName") and not is_leaving(pod) and _mounts(pod, claim)
         )
         if nodes:
             found |= {workload: Tie(claim=claim, nodes=nodes) for workload in mounts if workload not in found}

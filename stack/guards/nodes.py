@@ -17,6 +17,7 @@ from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal
 from stack.guards.identity import maker_of
 from stack.rollout.devices import HOSTNAME
+from stack.rollout.pods import is_leaving
 from stack.spares.pods import amounts, pod_requests, why_not
 
 if TYPE_CHECKING:
@@ -96,9 +97,7 @@ class Around:
 
     def running(self, node: str, deployment: str) -> int:
         """Pods of one of the stack's Deployments on a node."""
-        return sum(
-            maker == deployment and "deletionTimestamp" not in pod["metadata"] for pod, maker in self._by_node[node]
-        )
+        return sum(maker == deployment and not is_leaving(pod) for pod, maker in self._by_node[node])
 
     def allocatable(self, node: str) -> Amounts:
         """What a node gives to Pods."""
@@ -118,7 +117,7 @@ class Around:
     def _left(self, node: str) -> Amounts:
         taken: Counter[str] = Counter()
         for pod, maker in self._by_node.get(node, ()):
-            if maker is None and "deletionTimestamp" not in pod["metadata"] and self._stays(pod):
+            if maker is None and not is_leaving(pod) and self._stays(pod):
                 taken.update(pod_requests(pod["spec"]))
                 taken["pods"] += 1
         return {resource: amount - taken[resource] for resource, amount in self.allocatable(node).items()}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from stack.gateway import GATEWAY_API, POOL_GROUP
 from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
+from stack.guards.volumes import DEFAULT_CLASS, default_class
 from stack.storage import block_of
 from stack.version import UNKNOWN, minor_version
 
@@ -28,7 +29,6 @@ OLDEST_ROUTES = (1, 2)
 """Gateway API in whose standard channel an HTTPRoute has timeouts (GEP-1742)."""
 OLDEST_POOLS = (1, 4)
 """Gateway API Inference Extension whose InferencePool has `appProtocol` (its CRDs, v1.3.0 and v1.4.0)."""
-DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 BUILT_IN_PRIORITIES = frozenset({"system-cluster-critical", "system-node-critical"})
 PROJECTS = {
     GATEWAY_API: "the CRDs of the Gateway API, v1.2 or newer",
@@ -277,14 +277,14 @@ def _storage_classes(config: StackConfig, plan: StackPlan, surroundings: Surroun
 
 def _storage_class(key: str, name: str | None, claim: str, classes: Mapping[str, Object]) -> Iterator[GuardFinding]:
     if name is None:
-        if not any(_is_default(found) for found in classes.values()):
+        if default_class(classes) is None:
             yield refusal(
                 "prerequisites",
                 key,
                 "",
                 f"{claim} names no class and the cluster has no default one, so it would never get a volume",
                 fix=f"Set it to one of the classes there are ({_names(classes)}), or make one the default: "
-                f"`kubectl annotate storageclass <name> {DEFAULT_CLASS}=true`",
+                f"`kubectl annotate storageclass <name> {DEFAULT_CLASS[0]}=true`",
             )
     elif name not in classes:
         yield refusal(
@@ -294,11 +294,6 @@ def _storage_class(key: str, name: str | None, claim: str, classes: Mapping[str,
             f"there is no StorageClass of this name, so {claim} would never get a volume",
             fix=f"Set it to one of those there are ({_names(classes)}), or make it",
         )
-
-
-def _is_default(storage_class: Object) -> bool:
-    annotations: Mapping[str, str] = storage_class["metadata"].get("annotations") or {}
-    return annotations.get(DEFAULT_CLASS) == "true"
 
 
 def _names(found: Iterable[str]) -> str:

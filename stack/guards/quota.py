@@ -1,16 +1,20 @@
-"""Quotas: what the namespace is allowed, against the Pods, claims and volumes that a change adds.
+"""Quotas: what the namespace is allowed, against the Pods, claims, volumes and other objects that a change adds.
 
 Neither a Deployment nor its dry run is refused for it: its Pods are, and the roll-out waits for them. A Pod that leaves
 counts until it is gone, so Pods that come before others have left count beside them (Kubernetes documentation,
 *Resource Quotas*; its quota evaluators of Pods and ResourceClaims, 1.36). What is refused could not come about in any
 order; where it depends on what comes first, that is a warning. So it is where a scope may or may not take in a Pod;
 and what can't be counted, since Pods or their claims are not known, is not judged at all, and that is said.
+
+Of other objects those count that are made anew beside those that are there, since the engine deletes last what is not
+planned any more; what goes first is known (`components.model_servers`). What others make for them, such as a gateway's
+own Deployment and Service, is not counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,12 +22,14 @@ from stack.guards import references
 from stack.guards.finding import GuardFinding, refusal, warning
 from stack.guards.identity import maker_of
 from stack.guards.limit_ranges import complete, troubles_of_pod, troubles_of_volume
-from stack.guards.taken_back import is_asked_before
-from stack.guards.volumes import changes_of_volumes
+from stack.guards.taken_back import had_its_template, is_asked_before
+from stack.guards.volumes import VolumeChange, changes_of_volumes, default_class
 from stack.impact import Happening, Method
 from stack.rollout import words
+from stack.rollout.pods import is_leaving
 from stack.scalars import amount
 from stack.spares.demand import MOST_DEVICES
+from stack.spares.fit import Outcome
 from stack.spares.pods import REQUIRED, at, each, inside, matches_labels, pod_limits, pod_requests
 from stack.storage import block_of
 from stack.version import minor_version
@@ -32,10 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from stack.config.root import StackConfig
-    from stack.facts import Object, Surroundings, TrialFacts
-    from stack.guards.volumes import VolumeChange
+    from stack.facts import Object, Reference, Surroundings, TrialFacts
     from stack.impact import Impact, PartImpact, WorkloadImpact
-    from stack.planned import StackPlan
+    from stack.planned import Manifest, StackPlan
 
 Charge = Counter[str]
 """What something counts for, by the names that quotas have for it; CPU in 1/1000 cores."""
@@ -48,7 +53,13 @@ CLASS_DEVICES = ".deviceclass.resource.k8s.io/devices"
 IMPLICIT = "requests.deviceclass.resource.kubernetes.io/"
 BY_SCHEDULER = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that the scheduler makes for the extended resources of a Pod, which count by the Pod already."""
-STORAGE_CLASS = ".storageclass.storage.k8s.io/"
+STORAGE, STORAGE_CLASS = "requests.storage", ".storageclass.storage.k8s.io/"
+VOLUME_CLAIMS = frozenset({"persistentvolumeclaims", "count/persistentvolumeclaims"})
+REPLICA_SETS = "count/replicasets.apps"
+BY_THEIR_NAME = frozenset({"configmaps", "secrets", "services"})
+"""Objects that quotas knew before `count/`, and that are counted in both ways."""
+OTHERWISE = frozenset({"count/pods", CLAIMS, *VOLUME_CLAIMS})
+"""Counted with what they ask for, and so not among other objects."""
 EXTENDED_BY_CLAIMS_SINCE = (1, 36)
 """Where claims count for the extended resource of their class as well (`DRAExtendedResource` on by default)."""
 RDMA = "devices.rdma"
@@ -236,15 +247,52 @@ def charge_of_claim(spec: Object, extended: Mapping[str, str]) -> Charge:
 
 def charge_of_volume(change: VolumeChange) -> Charge:
     """What a claim counts for that is made, or the more that it counts for when it grows."""
-    units = int(amount(change.size) - (0 if change.before is None else amount(change.before)))
-    one = int(change.before is None)
-    found: Charge = Counter(
-        {"requests.storage": units, "persistentvolumeclaims": one, "count/persistentvolumeclaims": one}
-    )
-    if change.class_name:
-        found[f"{change.class_name}{STORAGE_CLASS}requests.storage"] = units
-        found[f"{change.class_name}{STORAGE_CLASS}persistentvolumeclaims"] = one
+    before = 0 if change.before is None else amount(change.before)
+    return _charge_of_storage(int(amount(change.size) - before), int(change.before is None), change.class_name)
+
+
+def charge_of_volume_claim(spec: Object, default: str | None) -> Charge:
+    """What a PersistentVolumeClaim counts for.
+
+    Args:
+        spec: of the claim.
+        default: class of one that names none; None if it gets none, or that is not known.
+    """
+    named = spec.get("storageClassName")
+    size = int(amount(at(spec, "resources", "requests", "storage") or "0"))
+    return _charge_of_storage(size, 1, default if named is None else named)
+
+
+def _charge_of_storage(units: int, claims: int, class_name: str | None) -> Charge:
+    found: Charge = Counter({STORAGE: units, **dict.fromkeys(VOLUME_CLAIMS, claims)})
+    if class_name:
+        found[f"{class_name}{STORAGE_CLASS}{STORAGE}"] = units
+        found[f"{class_name}{STORAGE_CLASS}persistentvolumeclaims"] = claims
     return +found
+
+
+def charge_of_object(reference: Reference, manifest: Manifest) -> Charge:
+    """What an object counts for that is neither Pod nor claim."""
+    group = f".{reference.group}" if reference.group else ""
+    found: Charge = Counter({f"count/{reference.resource}{group}": 1})
+    if not group and reference.resource in BY_THEIR_NAME:
+        found[reference.resource] = 1
+    if (reference.kind, group) == ("Service", ""):
+        of_type = at(manifest, "spec", "type") or "ClusterIP"
+        found["services.loadbalancers"] = int(of_type == "LoadBalancer")
+        ports = each(manifest, "spec", "ports")
+        takes_ports = at(manifest, "spec", "allocateLoadBalancerNodePorts") is not False
+        if of_type == "NodePort" or (of_type == "LoadBalancer" and takes_ports):
+            found["services.nodeports"] = len(ports)
+    return +found
+
+
+def counts_objects(quota: Object) -> bool:
+    """Whether a quota counts objects that are neither Pods nor claims."""
+    return any(
+        (resource.startswith("count/") and resource not in OTHERWISE) or resource.partition(".")[0] in BY_THEIR_NAME
+        for resource in inside(quota, "spec", "hard")
+    )
 
 
 def is_for_priorities(quota: Object) -> bool:
@@ -314,6 +362,7 @@ class _Load:
     """A Deployment's Pods, as one quota counts them.
 
     Attributes:
+        asked: what it makes new Pods for, with what one counts for; empty where it makes none.
         counted: all its Pods now, those that leave included.
         before, after: those that stay until they are exchanged, and those when the change is through.
         alone: the most that has to be there at one time for it to get on at all.
@@ -321,6 +370,7 @@ class _Load:
     """
 
     name: str
+    asked: Charge
     counted: Charge
     before: Charge
     after: Charge
@@ -345,12 +395,14 @@ class _Count:
 
     def findings(self) -> Iterator[GuardFinding]:
         """What is not said, then what is too much."""
-        names = [name for name in references.deployments(self.namespace.plan) if self._may_count(name)]
-        yield from self._unsaid(names)
-        if self.impact.is_known:
-            yield from self._pods(names)
+        if self.impact.starting or not self.impact.is_known:
+            names = [name for name in references.deployments(self.namespace.plan) if self._may_count(name)]
+            yield from self._unsaid(names)
+            if self.impact.is_known:
+                yield from self._pods(names)
         if not self.has_scopes:
             yield from self._volumes()
+            yield from self._objects()
 
     def _may_count(self, name: str) -> bool:
         """Whether it counts a Deployment's new Pods, or may: then it is noted why that is not known."""
@@ -412,11 +464,18 @@ class _Count:
             return
         if uncounted := counted.keys() - self.used.keys():
             yield self._not_known(uncounted, "its status does not say how much is used", names)
-        ours = [pod for pod in live if "deletionTimestamp" in pod["metadata"] or self._maker_of(pod) is not None]
+        ours = [pod for pod in live if is_leaving(pod) or self._maker_of(pod) is not None]
         of_claims = {resource for resource in counted if self._is_of_claims(resource)} & self.judged
         if of_claims and any(self._live_claims(pod) is None for pod in ours if is_counted(self.quota, pod["spec"])):
             self.judged -= {resource for resource in self.hard if self._is_of_claims(resource)}
             yield self._not_known(of_claims, "claims of Pods that are there were not found", names)
+        if of_volumes := {resource for resource in counted if _is_of_volumes(resource)} & self.judged:
+            around = self.namespace.surroundings
+            is_open = around.volume_claims is None
+            if unknown := {name for name in of_volumes if is_open or (STORAGE_CLASS in name and self._is_class_open)}:
+                self.judged -= unknown
+                what = "claims of the namespace" if is_open else "StorageClasses, one of which is the default,"
+                yield self._not_known(unknown, f"{what} could not be read", names)
         yield from self._too_many(
             [
                 (part, self._load(part, workload))
@@ -436,12 +495,13 @@ class _Count:
             f"resourcequota {self.name}`",
             workloads=names,
             idle="omit",
+            room=Outcome.UNKNOWN,
         )
 
     def _load(self, part: PartImpact, workload: WorkloadImpact) -> _Load:
         live = list(self._pods_of(workload.name))
         new = self._charge(self.namespace.pod(workload.name), self._new_claims(workload.name))
-        staying = [self._charge_of_live(pod) for pod in live if "deletionTimestamp" not in pod["metadata"]]
+        staying = [self._charge_of_live(pod) for pod in live if not is_leaving(pod)]
         before, after = _sum(staying), _times(new, workload.after)
         old = staying[0] if staying else Counter[str]()
         if workload.method is Method.ROLLING and workload.new and workload.leaving and not part.max_unavailable:
@@ -451,7 +511,8 @@ class _Count:
             alone = after
         most = (before + _times(new, workload.extra_pods)) | after if workload.method is Method.ROLLING else after
         counted = _sum(map(self._charge_of_live, live))
-        return _Load(workload.name, counted, before, after, alone, most)
+        asked = new if workload.new or workload.extra_pods else Counter[str]()
+        return _Load(workload.name, asked, counted, before, after, alone, most)
 
     def _charge(self, pod: Object, claims: Iterable[Charge]) -> Charge:
         """What a Pod counts for in this quota.
@@ -466,10 +527,32 @@ class _Count:
         return Counter({resource: count for resource, count in found.items() if resource in self.hard})
 
     def _charge_of_live(self, pod: Object) -> Charge:
-        return self._charge(pod["spec"], self._live_claims(pod) or ())
+        return self._charge(pod["spec"], (*(self._live_claims(pod) or ()), *self._live_volumes(pod)))
+
+    @cached_property
+    def _is_class_open(self) -> bool:
+        """Whether a volume that comes and goes with its Pod is of the default class, and that is not known."""
+        plan = self.namespace.plan
+        named = [
+            claim["spec"].get("storageClassName")
+            for name in references.deployments(plan)
+            for _, claim in _own_volumes(self.namespace.pod(name))
+        ]
+        return None in named and self.namespace.surroundings.storage_classes is None
+
+    def _live_volumes(self, pod: Object) -> Iterator[Charge]:
+        """What the volumes count for that come and go with a Pod, as far as they were made."""
+        live = self.namespace.surroundings.volume_claims or {}
+        for volume, _ in _own_volumes(pod["spec"]):
+            claim = live.get(f"{pod['metadata']['name']}-{volume}")
+            if claim is not None:
+                yield charge_of_volume_claim(claim["spec"], None)
 
     def _new_claims(self, name: str) -> Iterator[Charge]:
         plan, around = self.namespace.plan, self.namespace.surroundings
+        default = default_class(around.storage_classes or {})
+        for _, volume in _own_volumes(self.namespace.pod(name)):
+            yield charge_of_volume_claim(volume["spec"], default)
         templates = {**around.claim_templates, **{planned.name: planned.manifest for planned in plan.claims}}
         for claim in each(self.namespace.pod(name), "resourceClaims"):
             template = templates.get(claim.get("resourceClaimTemplateName") or "")
@@ -522,18 +605,20 @@ class _Count:
                 yield pod
 
     def _too_many(self, loads: Sequence[tuple[PartImpact, _Load]]) -> Iterator[GuardFinding]:
-        others = _less(self.used, _sum(load.counted for _, load in loads) + self._on_their_way())
+        asked = _union(load.asked for _, load in loads)
+        volumes = Counter({resource: units for resource, units in self._added_volumes.items() if resource in asked})
+        others = _less(self.used, _sum(load.counted for _, load in loads) + self._on_their_way()) + volumes
         names = [load.name for _, load in loads]
-        if final := self._beyond(others + _sum(load.after for _, load in loads)):
+        if final := self._beyond(others + _sum(load.after for _, load in loads), asked):
             yield self._refuse(final, "when this change is through", names)
             return
         for part, load in loads:
             rest = _sum(other.before & other.after for _, other in loads if other is not load)
-            if stuck := self._beyond(others + rest + load.alone):
+            if stuck := self._beyond(others + rest + load.alone, load.asked):
                 when = f"while {part.part} is exchanged, with a new Pod beside the old ones"
                 yield self._refuse(stuck, when, [load.name], part)
                 return
-        for resource, count in self._beyond(others + _sum(load.most for _, load in loads)).items():
+        for resource, count in self._beyond(others + _sum(load.most for _, load in loads), asked).items():
             yield warning(
                 "quota",
                 "modelserver.strategy",
@@ -544,6 +629,7 @@ class _Count:
                 fix=f"Exchange one role after the other; {self.namespace.way_out}",
                 workloads=names,
                 idle="omit",
+                room=Outcome.UNKNOWN if self.doubts else Outcome.SOME_ORDER,
             )
 
     def _on_their_way(self) -> Charge:
@@ -553,16 +639,16 @@ class _Count:
             self._charge_of_live(pod)
             for pod in self.namespace.pods or ()
             if (maker := self._maker_of(pod)) not in planned
-            and ("deletionTimestamp" in pod["metadata"] or maker is not None)
+            and (is_leaving(pod) or maker is not None)
             and is_counted(self.quota, pod["spec"])
         )
 
-    def _beyond(self, counted: Charge) -> dict[str, int]:
-        """What is more than allowed, and more than there is now: what is too much already is not this change's."""
+    def _beyond(self, counted: Charge, asked: Charge) -> dict[str, int]:
+        """What is more than allowed of what something new is asked for: of the rest there may be too much already."""
         return {
             resource: counted[resource]
             for resource, allowed in sorted(self.hard.items())
-            if resource in self.judged and counted[resource] > max(allowed, self.used[resource])
+            if resource in self.judged and asked[resource] and counted[resource] > allowed
         }
 
     def _refuse(
@@ -589,6 +675,7 @@ class _Count:
             fix=f"{fix}; {self.namespace.way_out}",
             workloads=names,
             idle="omit",
+            room=None if surging is None else Outcome.UNKNOWN if self.doubts else Outcome.CANNOT,
         )
 
     def _first(self, names: Sequence[str], surging: PartImpact) -> str:
@@ -608,11 +695,8 @@ class _Count:
     # -- volumes --------------------------------------------------------------------------------------------------
 
     def _volumes(self) -> Iterator[GuardFinding]:
-        plan, around = self.namespace.plan, self.namespace.surroundings
-        changes = list(changes_of_volumes(plan, around.volume_claims, around.storage_classes))
-        added = _sum(map(charge_of_volume, changes))
-        counted = Counter({resource: count + self.used[resource] for resource, count in added.items() if count})
-        for resource, count in self._beyond(counted).items():
+        plan, added, changes = self.namespace.plan, self._added_volumes, self._changes_of_volumes
+        for resource, count in self._beyond(self.used + added, added).items():
             yield refusal(
                 "quota",
                 "storage",
@@ -634,6 +718,92 @@ class _Count:
                 fix="Name the class, or look at what is left before you update: "
                 f"`kubectl -n {plan.namespace} describe resourcequota {self.name}`",
             )
+
+    @cached_property
+    def _changes_of_volumes(self) -> Sequence[VolumeChange]:
+        around = self.namespace.surroundings
+        return tuple(changes_of_volumes(self.namespace.plan, around.volume_claims, around.storage_classes))
+
+    @cached_property
+    def _added_volumes(self) -> Charge:
+        return _sum(map(charge_of_volume, self._changes_of_volumes))
+
+    # -- other objects --------------------------------------------------------------------------------------------
+
+    def _objects(self) -> Iterator[GuardFinding]:
+        """Those that are made anew beside those that are there."""
+        made: Charge = Counter()
+        perhaps: Charge = Counter()
+        objects = self.namespace.surroundings.objects
+        for reference, planned in references.made(self.namespace.plan).items():
+            if reference.namespace == self.namespace.plan.namespace:
+                charge = charge_of_object(reference, planned.manifest)
+                if reference not in objects:
+                    perhaps += charge
+                elif objects[reference] is None:
+                    made += charge
+        new_sets = sum(
+            not had_its_template(workload, self.namespace.surroundings, self.namespace.trial)
+            for workload in self._workloads()
+            if workload.new and (workload.happens is Happening.CREATED or workload.is_template_changed)
+        )
+        made += Counter({REPLICA_SETS: new_sets})
+        staying = _less(self.used, self._gone_before())
+        beyond = self._beyond(staying + made, made)
+        for resource, count in beyond.items():
+            kind = "services" if resource.startswith("services.") else resource.removeprefix("count/")
+            yield refusal(
+                "quota",
+                f"ResourceQuota {self.name}",
+                "",
+                f"with what this change makes there would be {count} {resource} ({self.hard[resource]} allowed) before "
+                "anything that it drops is deleted, and the API server would refuse one half-way through the update",
+                fix=f"Delete what nobody needs (`kubectl -n {self.namespace.plan.namespace} get {kind}`), or have the "
+                f"quota raised; {self.namespace.way_out}",
+            )
+        if unknown := self._beyond(staying + made + perhaps, perhaps).keys() - beyond.keys():
+            yield self._not_told(unknown, "which of these objects are there could not be read")
+        if uncounted := made.keys() & self.hard.keys() - self.used.keys():
+            yield self._not_told(uncounted, "its status does not say how much is used")
+
+    def _not_told(self, resources: Iterable[str], why: str) -> GuardFinding:
+        """As `_not_known`, of what has nothing to do with Pods."""
+        return replace(self._not_known(resources, why, ()), idle="warn", room=None)
+
+    def _workloads(self) -> Iterator[WorkloadImpact]:
+        for part in self.impact.parts:
+            yield from part.workloads
+
+    def _gone_before(self) -> Charge:
+        """Deployments that are gone before the first object of their kind is made, with their ReplicaSets.
+
+        With another topology all of the model servers' are, else those of a role that loses all its Pods; an entry of
+        nodePlacement that is dropped goes last.
+        """
+        topology, planned = self.namespace.plan.modelserver.topology, references.deployments(self.namespace.plan)
+        gone = {
+            workload.name
+            for workload in self._workloads()
+            if workload.part != references.EPP
+            and (topology.changes or (workload.happens is Happening.DELETED and workload.entry is None))
+        }
+        sets = [
+            found
+            for found in self.namespace.surroundings.replica_sets or ()
+            if any(owner["name"] in gone for owner in each(found, "metadata", "ownerReferences"))
+        ]
+        return Counter({"count/deployments.apps": len(gone - planned.keys()), REPLICA_SETS: len(sets)})
+
+
+def _own_volumes(pod: Object) -> Iterator[tuple[str, Object]]:
+    """Names of the volumes that come and go with a Pod, and what they are made from."""
+    for volume in each(pod, "volumes"):
+        if "ephemeral" in volume:
+            yield volume["name"], volume["ephemeral"]["volumeClaimTemplate"]
+
+
+def _is_of_volumes(resource: str) -> bool:
+    return resource == STORAGE or resource in VOLUME_CLAIMS or STORAGE_CLASS in resource
 
 
 def _says(container: Object, resource: str) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from stack.config.root import StackConfig
-    from stack.planned import Manifest, StackPlan
+    from stack.planned import Manifest, ObjectPlan, StackPlan
 
 DRA = "resource.k8s.io/v1"
 EPP = "epp"
@@ -50,6 +50,21 @@ def deployments(plan: StackPlan) -> dict[str, tuple[str, Manifest]]:
 def pod_spec(manifest: Manifest) -> Manifest:
     """Spec of a Deployment's Pods."""
     return manifest["spec"]["template"]["spec"]
+
+
+def made(plan: StackPlan) -> dict[Reference, ObjectPlan]:
+    """Every planned object but the volumes, which are judged by themselves."""
+    volumes = {volume.object.name for volume in plan.volumes}
+    return {
+        Reference(
+            api_version=planned.manifest["apiVersion"],
+            kind=planned.kind,
+            name=planned.name,
+            namespace=planned.manifest["metadata"].get("namespace"),
+        ): planned
+        for planned in plan.objects()
+        if not (planned.kind == "PersistentVolumeClaim" and planned.name in volumes)
+    }
 
 
 # --- Secrets ----------------------------------------------------------------------------------------------------------

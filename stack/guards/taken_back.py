@@ -40,14 +40,15 @@ def is_asked_before(parts: Iterable[PartImpact], surroundings: Surroundings, tri
 
     def is_before(part: PartImpact) -> bool:
         restarts_back = part.happens is Happening.RESTARTS and all(
-            _had_its_template(workload, surroundings, trial) for workload in part.workloads if workload.new
+            had_its_template(workload, surroundings, trial) for workload in part.workloads if workload.new
         )
         return part.happens in NOT_THIS_CHANGES or (is_taken_back and restarts_back)
 
     return bool(asking) and all(map(is_before, asking))
 
 
-def _had_its_template(workload: WorkloadImpact, surroundings: Surroundings, trial: TrialFacts) -> bool:
+def had_its_template(workload: WorkloadImpact, surroundings: Surroundings, trial: TrialFacts) -> bool:
+    """Whether one of a Deployment's ReplicaSets has the template that it gets."""
     result = trial.results.get(workload.name)
     return result is not None and any(
         is_same_template(found["spec"]["template"], result["spec"]["template"])

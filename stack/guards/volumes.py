@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 BOUND, PENDING, LOST = "Bound", "Pending", "Lost"
 LATE = "WaitForFirstConsumer"
 DEFAULT_CLASS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+"""Annotations that make a class the default one; the first is that of today."""
 TAKES_BACK = (1, 32)
 """Where a claim that was asked to grow and has not yet may be asked for less (RecoverVolumeExpansionFailure, beta)."""
 

@@ -62,9 +62,12 @@ def wanted(
         objects=frozenset(
             {
                 *(_prerequisites(config, plan) if on("prerequisites") else ()),
-                *(fixed_names(plan) if on("names") else ()),
+                *(fixed_names(plan) if on("names", "quota") else ()),
             }
         ),
+        made=frozenset(each for each in references.made(plan) if each.namespace == plan.namespace)
+        if on("quota")
+        else frozenset(),
         volumes=_bound_volumes(plan, near) if start_servers and on("devices") else frozenset(),
         served=frozenset(references.kinds(config, plan)) if on("prerequisites") else frozenset(),
     )
@@ -94,14 +97,4 @@ def fixed_names(plan: StackPlan) -> tuple[Reference, ...]:
 
     A name by content that is taken is taken by the same content.
     """
-    volumes = {volume.object.name for volume in plan.volumes}
-    return tuple(
-        Reference(
-            api_version=planned.manifest["apiVersion"],
-            kind=planned.kind,
-            name=planned.name,
-            namespace=planned.manifest["metadata"].get("namespace"),
-        )
-        for planned in plan.objects()
-        if not planned.is_named_by_content and not (planned.kind == "PersistentVolumeClaim" and planned.name in volumes)
-    )
+    return tuple(reference for reference, planned in references.made(plan).items() if not planned.is_named_by_content)

@@ -58,6 +58,7 @@ class KeyChange:
     """A config key that brings a change about.
 
     Attributes:
+        key: as the stack file has it.
         before, after: its values, shortened and never a secret; None where it had none or has none any more.
         is_known: whether the value before is known; False for one that was too large to keep.
     """
@@ -78,6 +79,7 @@ class CompileCache:
     """Whether new model servers can use what earlier ones compiled (*Scaling and Upgrades*, Version compatibility).
 
     Attributes:
+        start: what they find.
         why: in words, without a full stop; empty where there is nothing to say.
     """
 
@@ -108,7 +110,11 @@ class WorkloadImpact:
     """What happens to one Deployment.
 
     Attributes:
+        name: of the Deployment.
+        part: `prefill`, `decode`, `aggregated` or `epp`.
         entry: index in nodePlacement, None for others.
+        happens: what happens to its Pods.
+        method: in which order they are exchanged; None when nothing is.
         before, after: Pods asked for; before is None when that is not known.
         new: Pods that will be made. kept: Pods that stay. leaving: Pods that go, in exchange or for good.
         is_template_changed: whether the update writes another Pod template; None when that is not known.
@@ -154,6 +160,8 @@ class FreeDevices:
     """Devices of a class that nothing holds, on the nodes that a part's Pods may use.
 
     Attributes:
+        device_class: name of the DeviceClass, or of the extended resource.
+        count: how many are free.
         per_pod: how many one of its Pods needs.
     """
 
@@ -168,6 +176,7 @@ class PartImpact:
 
     Attributes:
         part: `prefill`, `decode`, `aggregated` or `epp`.
+        happens, method: as in `WorkloadImpact`; of several Deployments the most serious.
         before, after, new, kept, leaving, keys, paths, reason: as in `WorkloadImpact`, of all its Deployments.
         max_surge, max_unavailable: of a rolling update, as whole Pods; None for any other method.
         extra_pods: most Pods at a time for which devices are needed beyond those that its Pods hold now: what the spare
@@ -190,6 +199,7 @@ class PartImpact:
         about_start_seconds: how long Pods that run now took to become Ready; None where that says nothing of new ones,
             because none is Ready or because the new ones have to compile first.
         accelerators_per_pod, nics_per_pod: devices of one Pod; None where a claim template of the operator decides.
+        workloads: its Deployments: one, or one for each nodePlacement entry.
     """
 
     part: str
@@ -241,6 +251,7 @@ class Impact:
     """What a change will do to the stack.
 
     Attributes:
+        release: name of the release.
         parts: those that have Pods before or afterwards: roles in the order prefill, decode, aggregated, then the EPP.
         is_first_install: whether nothing of the stack runs yet.
         topology: why all model servers have to leave before new ones start, key by key; empty when they need not.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stack.rollout.pods import Kind, Object, Trouble, is_over
+from stack.rollout.pods import Kind, Object, Trouble, is_leaving, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -72,7 +72,7 @@ class Departures:
         self._answered += now - self._at if self._at is not None else 0
         self._at = now
         for pod in pods:
-            if "deletionTimestamp" in pod["metadata"] and not is_over(pod):
+            if is_leaving(pod) and not is_over(pod):
                 self._since.setdefault(pod["metadata"]["uid"], self._answered)
 
     def blink(self, now: float) -> None:

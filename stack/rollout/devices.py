@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stack.rollout.pods import Object, is_over
+from stack.rollout.pods import Object, is_leaving, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -77,9 +77,9 @@ def asks_for_devices(pod: Object) -> bool:
     return has_claims(pod) or next(extended_resources(pod["spec"]), None) is not None
 
 
-def is_leaving(pod: Object) -> bool:
-    """Whether a Pod was told to go and is still there, on a node."""
-    return "deletionTimestamp" in pod["metadata"] and not is_over(pod) and "nodeName" in pod["spec"]
+def gives_back_devices(pod: Object) -> bool:
+    """Whether a Pod leaves and holds what it has until then: one that is over, or has no node, holds nothing."""
+    return is_leaving(pod) and not is_over(pod) and "nodeName" in pod["spec"]
 
 
 def who_holds(waiting: Iterable[Object], leaving: Iterable[Object], claims: Claims) -> dict[str, Object]:
@@ -89,7 +89,7 @@ def who_holds(waiting: Iterable[Object], leaving: Iterable[Object], claims: Clai
     names a host; which other nodes it may use is for the scheduler to know.
     """
     leaving = sorted(
-        filter(is_leaving, leaving), key=lambda pod: (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        filter(gives_back_devices, leaving), key=lambda pod: (pod["metadata"]["namespace"], pod["metadata"]["name"])
     )
     uids = frozenset(pod["metadata"]["uid"] for pod in leaving)
     held = [(pod, devices_of(pod, claims, leaving=uids)) for pod in leaving]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stack.rollout.pods import is_leaving
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -80,4 +82,4 @@ def _goes(deployment: Object, anchor: Object | None) -> bool:
 
 def _is_anybodys(pod: Object) -> bool:
     """Whether somebody made it and will take it down again, unlike a Pod that was put there by hand."""
-    return "deletionTimestamp" in pod["metadata"] or bool(pod["metadata"].get("ownerReferences"))
+    return is_leaving(pod) or bool(pod["metadata"].get("ownerReferences"))

@@ -114,13 +114,18 @@ class PodState:
             name=meta["name"],
             template=meta.get("labels", {}).get(TEMPLATE_HASH),
             is_ready=any(c["type"] == "Ready" and c.get("status") == "True" for c in conditions),
-            is_leaving="deletionTimestamp" in meta,
+            is_leaving=is_leaving(pod),
             is_over=is_over(pod),
             trouble=_trouble(status),
             begun=frozenset(c["name"] for c in _containers(status) if {"running", "terminated"} & c["state"].keys()),
             succeeded=_succeeded(pod),
             again={c["name"]: run for c in _containers(status) if (run := _run(c)) is not None},
         )
+
+
+def is_leaving(pod: Object) -> bool:
+    """Whether it was told to go and is still there, wherever; it may hold nothing: `devices.gives_back_devices`."""
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def is_over(pod: Object) -> bool:

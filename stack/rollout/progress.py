@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stack.rollout.pods import TEMPLATE_HASH, Kind, Object, PodState, Trouble, is_over
+from stack.rollout.pods import TEMPLATE_HASH, Kind, Object, PodState, Trouble, is_leaving, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -165,7 +165,7 @@ def newest_by_age(deployment: Object, pods: Iterable[Object]) -> str | None:
 
 
 def _stays(pod: Object) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and not is_over(pod)
+    return not is_leaving(pod) and not is_over(pod)
 
 
 def _hash(pod: Object) -> str | None:

@@ -417,7 +417,8 @@ def test_workloads_are_tried_with_the_anchor_that_lives_as_their_owner(
 def test_what_the_api_server_warns_of_is_told_once(run: Callable[..., Recorder], logged: dict[str, list[str]]) -> None:
     trial = TrialFacts(warned={"rel-prefill": ("it is old",), "rel-decode": ()})
     assert run(trial=trial).of("Deployment")
-    assert logged["warn"] == ["Deployment rel-prefill: the API server warns: it is old"]
+    [told] = logged["warn"]
+    assert told.startswith("Deployment rel-prefill: the API server warns: it is old. ")
 
 
 NO_CLASS = Surroundings(storage_classes={}, volume_claims={}, unknown=("Nodes: 403 Forbidden",))
@@ -797,7 +798,8 @@ def test_what_the_change_does_is_handed_over(
     assert report.impact is not None
     assert [part.part for part in report.impact.parts] == ["prefill", "decode", "epp"]
     assert report.unknown == ("Nodes: 403 Forbidden",)
-    assert any(letter.text.startswith("router.epp.replicas = 2: ") for letter in report.warnings)
+    assert ("router.epp.replicas", "2") in {(letter.key, letter.value) for letter in report.warnings}
+    assert all(letter.why and letter.fix for letter in report.warnings)
     assert report.engine is None, "the program does not know what the engine makes of it"
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 VICTORIA = "vmpodscrapes.operator.victoriametrics.com"
+OF_VICTORIA = (VICTORIA, "vmservicescrapes.operator.victoriametrics.com")
 VICTORIAS = "/apis/operator.victoriametrics.com/v1beta1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NODES = "/api/v1/nodes"
@@ -44,6 +45,7 @@ OLD_CRDS = (
 )
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 HASTY = {"effect": "NoSchedule", "key": "maintenance"}
+ATOM = "example.com/atom"
 NO_TEMPLATE = {"claimTemplate": None, "claimTemplateName": "nowhere"}
 MONITORED = {
     "enabled": True,
@@ -118,10 +120,31 @@ def without_victoria(bench: Bench) -> Generator[None]:
         wait_until(partial(has_scrapes, bench), timeout=60, what="the kind to come back")
 
 
-def has_scrapes(bench: Bench) -> bool:
-    """For a moment after it came the API server asks for patience."""
+@contextmanager
+def early_victoria(bench: Bench) -> Generator[None]:
+    """VictoriaMetrics' kinds are served as v1alpha1 only, for a while."""
+    api, before = bench.plane.api, dict[str, list[Any]]()
     try:
-        bench.plane.api.list(f"{VICTORIAS}/vmpodscrapes")
+        for name in OF_VICTORIA:
+            path = f"{CRDS}/{name}"
+            [version] = before[path] = api.get(path)["spec"]["versions"]
+            early = [version | {"served": False}, version | {"name": "v1alpha1", "storage": False}]
+            api.patch(path, {"spec": {"versions": early}})
+        wait_until(lambda: is_gone(bench, VICTORIAS), timeout=60, what="v1beta1 to go")
+        wait_until(partial(has_scrapes, bench, "v1alpha1"), timeout=60, what="v1alpha1 to come")
+        yield
+    finally:
+        for path, versions in before.items():
+            api.patch(path, {"spec": {"versions": versions}})
+        wait_until(partial(has_scrapes, bench), timeout=60, what="v1beta1 to come back")
+
+
+def has_scrapes(bench: Bench, version: str = "v1beta1") -> bool:
+    """For a moment after one came the API server asks for patience."""
+    group, _, _ = VICTORIAS.rpartition("/")
+    try:
+        for kind in OF_VICTORIA:
+            bench.plane.api.list(f"{group}/{version}/{kind.partition('.')[0]}")
     except ApiError:
         return False
     return True
@@ -167,6 +190,17 @@ def leaving_and_raw(bench: Bench) -> Generator[None]:
 
 
 @contextmanager
+def lost_and_unbound(bench: Bench) -> Generator[None]:
+    """A claim whose volume is gone, and one of a class that nobody serves."""
+    lost = volume_claim(bench, "lost", "ReadWriteMany", volumeName=f"gone-{bench.namespace}")
+    lost["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+    with there(bench, lost, volume_claim(bench, "unbound", "ReadWriteMany", storageClassName="nobodys")):
+        path = bench.plane.api.path_of(lost)
+        wait_until(lambda: bench.plane.api.get(path)["status"]["phase"] == "Lost", timeout=60, what="the claim's loss")
+        yield
+
+
+@contextmanager
 def old_crds(bench: Bench) -> Generator[None]:
     """CRDs that say that they are of releases in which a field was not there yet."""
     api = bench.plane.api
@@ -195,18 +229,33 @@ def of_another_name_and_cordoned(bench: Bench) -> Generator[None]:
 
 
 @contextmanager
-def full_quota(bench: Bench) -> Generator[None]:
-    """As many Pods as there are, and no more."""
+def allowed(bench: Bench, resource: str, number: int) -> Generator[None]:
+    """So many of something, and no more."""
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "full", "namespace": bench.namespace},
-        "spec": {"hard": {"pods": "3"}},
+        "spec": {"hard": {resource: str(number)}},
     }
     with there(bench, quota):
         path = bench.plane.api.path_of(quota)
-        wait_until(lambda: "pods" in used_of(bench, path), timeout=60, what="the quota to be counted")
+        wait_until(lambda: resource in used_of(bench, path), timeout=60, what="the quota to be counted")
         yield
+
+
+def full_quota(bench: Bench) -> AbstractContextManager[None]:
+    """As many Pods as there are."""
+    return allowed(bench, "pods", 3)
+
+
+def no_more_config_maps(bench: Bench) -> AbstractContextManager[None]:
+    """As many as there are, those of others included."""
+    there_are = bench.plane.api.list(f"/api/v1/namespaces/{bench.namespace}/configmaps")
+    return allowed(bench, "configmaps", len(there_are))
+
+
+def no_scrapes_allowed(bench: Bench) -> AbstractContextManager[None]:
+    return allowed(bench, f"count/{VICTORIA}", 0)
 
 
 def used_of(bench: Bench, path: str) -> Object:
@@ -299,6 +348,25 @@ def rival(bench: Bench, *, device_class: str = "npu.rebellions.ai") -> AbstractC
     )
 
 
+@contextmanager
+def rival_by_plugin(bench: Bench) -> Generator[None]:
+    """Another release that does not get on, on what a device plugin would give."""
+    labels = {"app.kubernetes.io/instance": "chat", "llm-d.ai/role": "decode"}
+    namespace, status = f"{bench.namespace}-other", f"{NODES}/npu-0/status"
+    asked = {"name": "c", "image": "example.com/chat:1", "resources": {"limits": {ATOM: "1"}}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [asked], "nodeSelector": {"pool": "none"}}}
+    rolling = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "chat-decode", "namespace": namespace, "labels": labels},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
+    given, taken = ({"status": {part: {ATOM: n} for part in ("capacity", "allocatable")}} for n in ("8", None))
+    own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    with patched(bench, status, given, taken), there(bench, own, rolling):
+        yield
+
+
 def nothing(_: Bench) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -368,6 +436,17 @@ CELLS = [
         {"storage.compileCache.existingClaim.prefill = leaving", "storage.compileCache.existingClaim.decode = raw"},
         {"storage.model.existingClaim = read-only (ReadOnlyMany)"},
         around=leaving_and_raw,
+    ),
+    cell(
+        "claims from outside that lost their volume, or never get one",
+        {
+            "storage": {
+                "compileCache": {"kind": "existingClaim", "existingClaim": {"prefill": "lost", "decode": "unbound"}}
+            }
+        },
+        {"storage.compileCache.existingClaim.prefill = lost"},
+        {"storage.compileCache.existingClaim.decode = unbound"},
+        around=lost_and_unbound,
     ),
     cell(
         "a claim from outside for one Pod, which a new one would come beside",
@@ -447,6 +526,12 @@ CELLS = [
         around=without_victoria,
     ),
     cell(
+        "an API of which there is another version only",
+        {"monitoring": MONITORED},
+        {"monitoring.provider = victoriametrics"},
+        around=early_victoria,
+    ),
+    cell(
         "names that are taken, and a Pod that would be",
         {"gateway": {"name": "shared"}, "monitoring": MONITORED},
         {"Gateway shared = ns/shared", "ClusterRole rel-ns-epp = rel-ns-epp", "Pod canary"},
@@ -492,6 +577,18 @@ CELLS = [
         around=full_quota,
     ),
     cell(
+        "a quota that has no room for a ConfigMap more, beside those that go last",
+        {"modelserver": {"serveArgs": {"common": {"seed": 7}}}},
+        {"ResourceQuota full"},
+        around=no_more_config_maps,
+    ),
+    cell(
+        "a quota that has no room for what is made without any Pod",
+        {"monitoring": MONITORED},
+        {"ResourceQuota full"},
+        around=no_scrapes_allowed,
+    ),
+    cell(
         "limits that no Pod of the stack keeps to",
         {"modelserver": {"image": {"tag": "next"}}},
         {"modelserver.resources", "devices.rdma"},
@@ -513,6 +610,18 @@ CELLS = [
         {"modelserver": {"image": {"tag": "next"}}},
         {"devices = npu.rebellions.ai"},
         around=rival,
+    ),
+    cell(
+        "another release that rolls out on what a device plugin gives",
+        {
+            "devices": {
+                "npu": {"mode": "devicePlugin", "resourceName": ATOM, "count": 1},
+                "rdma": {"enabled": False},
+                "claimTemplate": None,
+            }
+        },
+        {f"devices = {ATOM}"},
+        around=rival_by_plugin,
     ),
 ]
 
@@ -705,7 +814,7 @@ def test_who_sees_only_the_namespace_is_told_what_is_not_known(live: Bench, tmp_
     assert "Pods of all namespaces" not in idle.said, "no Pod starts, so nobody asks for theirs"
     assert re.search(r"not known: .*Pods of all namespaces, .* and \d+ more: 403 Forbidden", seen.said), seen.said
     assert seen.counts == {"update": 2}, "what is not known is no reason to refuse"
-    assert "not known. Nodes could not be read" in seen.said
+    assert "not known: Nodes could not be read" in seen.said
     assert "(not known to be free)" in seen.said
 
 

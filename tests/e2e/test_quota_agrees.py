@@ -1,4 +1,4 @@
-"""What is said of quotas and LimitRanges against the API server: Pods and claims are created without effect."""
+"""What is said of quotas and LimitRanges against the API server: objects are created without effect."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from local.api import ApiError
 from local.errors import DeadlineError
 from local.waiting import wait_until
+from stack.facts import Reference
 from stack.guards.limit_ranges import troubles_of_pod
-from stack.guards.quota import charge_of_claim, charge_of_pod
+from stack.guards.quota import charge_of_claim, charge_of_object, charge_of_pod, charge_of_volume_claim
 from stack.scalars import amount
 from tests import devices as make
 
@@ -26,6 +27,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 Object = dict[str, Any]
 NAMESPACE = "quota-agrees"
 DRA = "resource.k8s.io/v1"
+VERSIONS = {
+    "ResourceClaim": DRA,
+    "ResourceClaimTemplate": DRA,
+    "Deployment": "apps/v1",
+    "HTTPRoute": "gateway.networking.k8s.io/v1",
+}
 REFUSED = frozenset({403, 422})
 """HTTP statuses of admission and validation."""
 ROOMS, PODS_IN_EACH, ENOUGH = 40, 5, 30
@@ -56,6 +63,38 @@ LARGE: Object = {
 }
 
 
+POD: Object = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+PORTS = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
+OBJECTS: list[tuple[str, Object]] = [
+    ("Service", {"ports": PORTS, "selector": {"a": "b"}}),
+    ("Service", {"ports": PORTS, "selector": {"a": "b"}, "type": "NodePort"}),
+    ("Service", {"ports": PORTS, "type": "LoadBalancer"}),
+    ("Service", {"ports": PORTS, "type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}),
+    ("Deployment", {"selector": {"matchLabels": {"a": "b"}}, "template": POD}),
+    ("ResourceClaimTemplate", {"spec": make.claim_spec(make.request("a", "dranet"))}),
+    ("HTTPRoute", {"rules": [{"backendRefs": [{"name": "somewhere", "port": 80}]}]}),
+]
+STORED: Object = {
+    "accessModes": ["ReadWriteMany"],
+    "storageClassName": "kwok-volume",
+    "resources": {"requests": {"storage": "3Gi"}},
+}
+
+
+def charge_of(kind: str, spec: Object) -> dict[str, int]:
+    """What the guard says that an object counts for."""
+    match kind:
+        case "Pod":
+            return charge_of_pod(spec)
+        case "ResourceClaim":
+            return charge_of_claim(spec, {"npu.rebellions.ai": "rebellions.ai/npu"})
+        case "PersistentVolumeClaim":
+            return charge_of_volume_claim(spec, "kwok-volume")
+        case _:
+            reference = Reference(api_version=VERSIONS.get(kind, "v1"), kind=kind, name="tried", namespace=NAMESPACE)
+            return charge_of_object(reference, {"spec": spec})
+
+
 @pytest.fixture(scope="module")
 def api(plane_of: Callable[[str], ControlPlane]) -> Iterator[Api]:
     api = plane_of("small").api
@@ -72,7 +111,7 @@ def api(plane_of: Callable[[str], ControlPlane]) -> Iterator[Api]:
 
 def try_to_create(api: Api, kind: str, spec: Object, namespace: str = NAMESPACE) -> str | None:
     """What the API server has against an object; None if it would take it."""
-    version = "v1" if kind == "Pod" else DRA
+    version = VERSIONS.get(kind, "v1")
     manifest = {
         "apiVersion": version,
         "kind": kind,
@@ -106,12 +145,18 @@ def quantity(resource: str, units: int) -> str:
             ),
             id="claim",
         ),
+        pytest.param("PersistentVolumeClaim", STORED, id="volume"),
+        pytest.param(
+            "PersistentVolumeClaim",
+            {key: value for key, value in STORED.items() if key != "storageClassName"},
+            id="volume of the default class",
+        ),
+        *(pytest.param(kind, spec, id=f"{kind} {spec.get('type', '')}".strip()) for kind, spec in OBJECTS),
     ],
 )
 def test_what_one_counts_for_is_what_the_api_server_counts(api: Api, kind: str, spec: Object) -> None:
     """Exactly that much is enough, and of nothing less is."""
-    extended = {"npu.rebellions.ai": "rebellions.ai/npu"}
-    charge = charge_of_pod(spec) if kind == "Pod" else charge_of_claim(spec, extended)
+    charge = charge_of(kind, spec)
     exact = {resource: quantity(resource, units) for resource, units in charge.items()}
     name = kind.lower()
     path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas/{name}"

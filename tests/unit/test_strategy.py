@@ -242,6 +242,14 @@ def test_a_claim_that_grows_is_rolled_as_its_last_step_allows() -> None:
         assert strategies(weighed.plan) == {"aggregated": want}
 
 
+def test_a_quota_of_which_it_is_not_known_what_is_used_is_no_room() -> None:
+    """It is warned of under the quota's name, and is no more room than one that could not be read."""
+    found = weighed(IMAGE, quota({"pods": "9"}, {}), base=with_pods(1, 2, allow=("prefill",)))
+    assert strategies(found.plan) == {"prefill": SURGE, "decode": IN_TURN}, "who may stop does not for that"
+    assert "whether the namespace's quota leaves room for one Pod more is not known" in part(found, "decode").notes[0]
+    assert found.refusals == ()
+
+
 def test_a_quota_without_room_counts_as_no_spare() -> None:
     """All Pods of the stack are as many as the quota allows, the endpoint picker's included."""
     found = weighed(IMAGE, quota({"pods": "5"}, {"pods": "5"}), base=with_pods(2, 2))

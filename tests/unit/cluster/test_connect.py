@@ -41,8 +41,9 @@ def test_what_is_not_there_is_told_from_what_may_not_be_read(api: StandIn) -> No
         assert refused.value.status == 403
 
 
-def test_an_answer_that_is_no_json_is_no_good_answer(api: StandIn) -> None:
-    api.tell("/version", (200, "<html>log in first</html>"))
+@pytest.mark.parametrize("answer", ["<html>log in first</html>", "[" * 100_000], ids=["a page", "too deep to read"])
+def test_an_answer_that_is_no_json_is_no_good_answer(api: StandIn, answer: str) -> None:
+    api.tell("/version", (200, answer))
     with Cluster("test") as cluster, pytest.raises(ClusterError, match="no JSON"):
         cluster.get("/version")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.connect import METADATA_ONLY
-from cluster.surroundings import path_of, plural, read_surroundings
+from cluster.surroundings import path_of, read_surroundings
 from stack.facts import Reference, Surroundings, Wanted
 
 if TYPE_CHECKING:
@@ -282,9 +282,40 @@ def test_a_context_that_does_not_exist_is_told() -> None:
     ],
 )
 def test_the_resource_of_a_kind(kind: str, want: str) -> None:
-    assert plural(kind) == want
+    assert Reference(api_version="v1", kind=kind, name="x").resource == want
 
 
 def test_cluster_wide_objects_lie_in_no_namespace() -> None:
     assert path_of(NAMESPACE) == "/api/v1/namespaces/ns"
     assert path_of(GATEWAY) == "/apis/gateway.networking.k8s.io/v1/namespaces/ns/gateways/rel"
+
+
+# --- quotas of objects ------------------------------------------------------------------------------------------------
+
+BY_CONTENT = Reference(api_version="v1", kind="ConfigMap", name="rel-config-1234", namespace="ns")
+MADE = replace(EVERYTHING, limits=False, made=frozenset({GATEWAY, BY_CONTENT}))
+QUOTA = {"metadata": {"name": "team"}, "spec": {"hard": {"configmaps": "9"}}}
+OF_PODS = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "9"}}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_there", "quota", "want"),
+    [
+        pytest.param(MADE, True, QUOTA, (False, False), id="nothing is made and no Pod starts"),
+        pytest.param(MADE, False, QUOTA, (True, True), id="something is made, and objects are counted"),
+        pytest.param(MADE, False, OF_PODS, (True, False), id="something is made, and Pods are counted"),
+        pytest.param(replace(MADE, limits=True), True, QUOTA, (True, True), id="Pods start, with what they read"),
+        pytest.param(replace(MADE, made=frozenset[Reference]()), False, QUOTA, (False, False), id="the guard is off"),
+    ],
+)
+def test_quotas_and_what_they_count_are_asked_for_as_far_as_something_is_made(
+    full: StandIn, wanted: Wanted, is_there: bool, quota: dict[str, Any], want: tuple[bool, bool]
+) -> None:
+    full.tell_list(LISTS["quotas"], quota)
+    full.tell(path_of(BY_CONTENT), (200, named("rel-config-1234", "ns")))
+    if not is_there:
+        full.tell(path_of(GATEWAY), (404, {"kind": "Status"}))
+    around = read(wanted)
+    assert (around.quotas is not None, BY_CONTENT in around.objects) == want
+    assert [path for path, _ in full.asked].count(LISTS["quotas"]) == want[0]
+    assert around.unknown == ()

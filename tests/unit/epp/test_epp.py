@@ -322,6 +322,12 @@ def config_text(**change: object) -> str:
             id="a drain by hand where there is no such flag",
         ),
         pytest.param(replace(SPLIT, **custom("a: [")), "custom_config", "is not YAML", id="a file that is no YAML"),
+        pytest.param(
+            replace(SPLIT, **custom("a: 2026-02-30")), "custom_config", "is not YAML", id="a date of no calendar"
+        ),
+        pytest.param(
+            replace(SPLIT, **custom(f"a: {'[' * 9999}")), "custom_config", "is not YAML", id="deeper than is read"
+        ),
         pytest.param(replace(SPLIT, **custom("- a")), "custom_config", "is no mapping", id="a file that is a list"),
         pytest.param(
             replace(SPLIT, **custom(config_text(kind="Config"))),

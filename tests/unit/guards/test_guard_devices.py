@@ -256,7 +256,7 @@ def test_what_is_not_known_of_the_end_is_a_warning_also_where_nothing_comes_besi
     )
     assert weighed.refusals == ()
     [letter] = warned(weighed)
-    assert letter.why.startswith(f"{THROUGH}not known. prefill: the volume of claim model-store could not be read")
+    assert letter.why.startswith(f"{THROUGH}not known: prefill: the volume of claim model-store could not be read")
 
 
 def test_taking_back_what_one_role_was_through_with_is_not_refused_for_devices() -> None:

@@ -257,6 +257,9 @@ def test_a_storage_class_that_is_missing(storage: dict[str, Any], want_key: str)
 def test_no_default_class_is_refused_where_no_claim_is_there() -> None:
     bare = scene().but(storage_classes={"standard": storage_class("standard")})
     assert bare.letters() == ["refuses storage.compileCache.storageClass"]
+    beta = {"storageclass.beta.kubernetes.io/is-default-class": "true"}
+    of_old = storage_class("standard", metadata={"name": "standard", "annotations": beta})
+    assert bare.but(storage_classes={"standard": of_old}).findings() == (), "Kubernetes still takes it for the default"
     there = {name: claim(name, size="200Gi") for name in ("rel-compile-cache-prefill", "rel-compile-cache-decode")}
     assert bare.but(volume_claims=bare.around.volume_claims | there).findings() == ()  # pyright: ignore[reportOperatorIssue]
 

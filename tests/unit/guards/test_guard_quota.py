@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from stack.facts import TrialFacts
+from stack.facts import Reference, TrialFacts
+from stack.guards import references
 from stack.guards.limit_ranges import complete, troubles_of_pod, troubles_of_volume
-from stack.guards.quota import charge_of_claim, charge_of_pod, guard_quota, is_counted
+from stack.guards.quota import charge_of_claim, charge_of_object, charge_of_pod, counts_objects, guard_quota, is_counted
 from stack.impact import foresee
 from stack.plan import plan_stack
 from tests.builders import accepted, merged
@@ -593,6 +594,206 @@ def test_what_pods_and_claims_count_for() -> None:
 def test_a_scope_takes_in_a_pod(scope: Object, pod: Object, want: bool) -> None:
     counted = {"spec": {"scopeSelector": {"matchExpressions": [scope]}}}
     assert is_counted(counted, {"containers": [{"name": "c"}]} | pod) is want
+
+
+# --- volumes that come and go with Pods -------------------------------------------------------------------------------
+
+OFFLOAD: Object = {"storage": {"modelOffload": {"enabled": True, "size": "100Gi", "storageClass": "fast"}}}
+FAST_STORAGE = "fast.storageclass.storage.k8s.io/requests.storage"
+
+
+def with_own_volumes(around: Surroundings) -> Surroundings:
+    """Every model server has its volume."""
+    claims = {
+        f"{pod['metadata']['name']}-{volume['name']}": {"spec": volume["ephemeral"]["volumeClaimTemplate"]["spec"]}
+        for pod in around.release_pods or ()
+        for volume in pod["spec"].get("volumes", ())
+        if "ephemeral" in volume
+    }
+    assert len(claims) == 3
+    return replace(around, volume_claims={**(around.volume_claims or {}), **claims}, storage_classes=FAST)
+
+
+@pytest.mark.parametrize("resource", ["requests.storage", FAST_STORAGE, "persistentvolumeclaims"])
+@pytest.mark.parametrize(("more", "want"), [(0, "refuses"), (1, "warns"), (2, "")])
+def test_a_new_pods_own_volume_counts_beside_those_of_the_old_ones(resource: str, more: int, want: str) -> None:
+    size, unit = (1, "") if "claims" in resource else (100, "Gi")
+    counted = quota({resource: f"{(3 + more) * size}{unit}"}, {resource: f"{3 * size}{unit}"})
+    base = merged(BASE, OFFLOAD)
+    ran = first_plan(**merged(base, ON))
+    kept = {each.object.name: {"spec": each.object.manifest["spec"]} for each in ran.volumes}
+
+    def seen(around: Surroundings) -> Surroundings:
+        around = with_own_volumes(around)
+        return replace(around, volume_claims={**(around.volume_claims or {}), **kept})
+
+    found = letters(weighed(IMAGE, counted, base=base, also=seen))
+    assert [each for each in found if "quota" in each or "strategy" in each] == (
+        [f"{want} modelserver.strategy"] if want else []
+    )
+
+
+# --- other objects ----------------------------------------------------------------------------------------------------
+
+
+def looked_up(change: Object, *, missing: set[str], unknown: set[str] | None = None) -> Callable[..., Surroundings]:
+    """Every object of the plan is there but those of some kinds."""
+
+    def seen(around: Surroundings) -> Surroundings:
+        taken = accepted(**merged(merged(BASE, ON), change))
+        planned = references.made(plan_stack(taken, World.running(first_plan(**BASE)).facts()))
+        objects = {
+            reference: None if reference.kind in missing else {"name": reference.name}
+            for reference in planned
+            if reference.kind not in (unknown or set())
+        }
+        return replace(around, objects=objects)
+
+    return seen
+
+
+def of_kind(kind: str, *, group: str = "", **spec: Any) -> Mapping[str, int]:
+    reference = Reference(api_version=f"{group}/v1" if group else "v1", kind=kind, name="x", namespace="ns")
+    return charge_of_object(reference, {"spec": spec})
+
+
+PORTS = [{"port": 80}, {"port": 81}]
+
+
+@pytest.mark.parametrize(
+    ("found", "want"),
+    [
+        (of_kind("HTTPRoute", group="gateway.networking.k8s.io"), {"count/httproutes.gateway.networking.k8s.io": 1}),
+        (of_kind("ConfigMap"), {"count/configmaps": 1, "configmaps": 1}),
+        (of_kind("ServiceAccount"), {"count/serviceaccounts": 1}),
+        (of_kind("Service", ports=PORTS), {"count/services": 1, "services": 1}),
+        (
+            of_kind("Service", ports=PORTS, type="NodePort"),
+            {"count/services": 1, "services": 1, "services.nodeports": 2},
+        ),
+        (
+            of_kind("Service", ports=PORTS, type="LoadBalancer"),
+            {"count/services": 1, "services": 1, "services.nodeports": 2, "services.loadbalancers": 1},
+        ),
+        (
+            of_kind("Service", ports=PORTS, type="LoadBalancer", allocateLoadBalancerNodePorts=False),
+            {"count/services": 1, "services": 1, "services.loadbalancers": 1},
+        ),
+        (of_kind("Service", group="serving.knative.dev"), {"count/services.serving.knative.dev": 1}),
+    ],
+)
+def test_what_an_object_counts_for(found: Mapping[str, int], want: dict[str, int]) -> None:
+    assert found == want
+
+
+@pytest.mark.parametrize(
+    ("resource", "want"),
+    [
+        ("count/httproutes.gateway.networking.k8s.io", True),
+        ("services.nodeports", True),
+        ("configmaps", True),
+        ("count/pods", False),
+        ("count/persistentvolumeclaims", False),
+        ("requests.cpu", False),
+        ("fast.storageclass.storage.k8s.io/persistentvolumeclaims", False),
+    ],
+)
+def test_who_counts_objects(resource: str, want: bool) -> None:
+    assert counts_objects(quota({resource: "1"}, {})) is want
+
+
+@pytest.mark.parametrize(
+    ("resource", "missing", "used", "allowed", "want"),
+    [
+        pytest.param("count/deployments.apps", {"Deployment"}, 0, 2, True, id="Deployments that are new"),
+        pytest.param("count/deployments.apps", {"Deployment"}, 0, 3, False, id="and room for them"),
+        pytest.param("count/deployments.apps", set[str](), 9, 3, False, id="none is new, and too many are there"),
+        pytest.param("services", {"Service"}, 5, 5, True, id="a Service, by its old name"),
+        pytest.param("count/httproutes.gateway.networking.k8s.io", {"HTTPRoute"}, 1, 1, True, id="of a group"),
+        pytest.param("count/httproutes.gateway.networking.k8s.io", {"Service"}, 1, 1, False, id="of another"),
+    ],
+)
+def test_what_is_made_anew_counts_beside_what_is_there(
+    resource: str, missing: set[str], used: int, allowed: int, want: bool
+) -> None:
+    counted = quota({resource: str(allowed)}, {resource: str(used)})
+    found = weighed({}, counted, also=looked_up({}, missing=missing))
+    assert letters(found) == ["refuses ResourceQuota team"] * want
+    for letter in found.refusals:
+        assert f"{resource} ({allowed} allowed)" in letter.why
+        assert f"kubectl -n ns get {resource.removeprefix('count/')}" in letter.fix
+
+
+def test_objects_of_which_it_is_not_known_whether_they_are_there_are_not_judged() -> None:
+    counted = quota({"configmaps": "4"}, {"configmaps": "4"})
+    [letter] = warned(weighed({}, counted, also=looked_up({}, missing=set(), unknown={"ConfigMap"})))
+    assert letter.why.startswith("not known whether there is room for configmaps: ")
+    [letter] = warned(weighed({}, quota({"services": "4"}, {}), also=looked_up({}, missing={"Service"})))
+    assert letter.why.endswith("its status does not say how much is used")
+    room = quota({"configmaps": "99"}, {"configmaps": "4"})
+    assert letters(weighed({}, room, also=looked_up({}, missing=set(), unknown={"ConfigMap"}))) == []
+
+
+TO_AGGREGATED: Object = {"modelserver": {"replicas": {"prefill": 0, "decode": 0, "aggregated": 1}}}
+WITHOUT_PREFILL: Object = {"modelserver": {"replicas": {"prefill": 0, "decode": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed", "want"),
+    [
+        pytest.param(TO_AGGREGATED, 2, [], id="both roles go before the aggregated one is made"),
+        pytest.param(TO_AGGREGATED, 1, ["refuses ResourceQuota team"], id="the endpoint picker stays"),
+    ],
+)
+def test_deployments_that_go_first_make_room(change: Object, allowed: int, want: list[str]) -> None:
+    def seen(around: Surroundings) -> Surroundings:
+        around = looked_up(change, missing=set())(around)
+        return replace(
+            around,
+            objects={r: None if r.name == "rel-aggregated" else found for r, found in around.objects.items()},
+        )
+
+    counted = quota({"count/deployments.apps": str(allowed)}, {"count/deployments.apps": "3"})
+    assert letters(weighed(change, counted, also=seen)) == want
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed", "want"),
+    [
+        pytest.param(IMAGE, 4, True, id="two new templates, and room for one"),
+        pytest.param(IMAGE, 5, False, id="and for two"),
+        pytest.param({"modelserver": {"replicas": {"decode": 3}}}, 3, False, id="more Pods of the same template"),
+        pytest.param(TO_AGGREGATED, 3, False, id="those of both roles go first, and the endpoint picker's is new, too"),
+        pytest.param(TO_AGGREGATED, 2, True, id="and the endpoint picker's old one stays"),
+    ],
+)
+def test_a_template_that_is_new_makes_a_replica_set(change: Object, allowed: int, want: bool) -> None:
+    counted = quota({"count/replicasets.apps": str(allowed)}, {"count/replicasets.apps": "3"})
+    assert letters(weighed(change, counted)) == ["refuses ResourceQuota team"] * want
+
+
+def test_going_back_needs_no_new_replica_set() -> None:
+    counted = quota({"count/replicasets.apps": "5"}, {"count/replicasets.apps": "5"})
+    found = weighed({}, counted, meanwhile=part_way(taken=1, given=1))
+    assert letters(found) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param(IMAGE, ["refuses modelserver.replicas"], id="new Pods would not be created"),
+        pytest.param({"modelserver": {"replicas": {"decode": 1}}}, [], id="fewer Pods, and none is new"),
+        pytest.param({}, [], id="nothing starts"),
+    ],
+)
+def test_a_quota_that_was_lowered_below_what_is_there_takes_no_new_pod(change: Object, want: list[str]) -> None:
+    """Also not one in exchange: the old one goes, and with the new one it would be too many again."""
+    assert letters(weighed(change, quota({"pods": "2"}, {"pods": "4"}), base=merged(BASE, IN_TURN))) == want
+
+
+def test_what_no_pod_starts_for_is_not_said() -> None:
+    told = quota({"limits.cpu": "999", "services": "9"}, {"limits.cpu": "3", "services": "1"})
+    assert letters(weighed({}, told, also=looked_up({}, missing={"Service"}))) == []
 
 
 # --- LimitRanges ------------------------------------------------------------------------------------------------------

@@ -40,7 +40,10 @@ def test_without_guards_nothing_is_asked_for() -> None:
         ),
         ("names", {"objects"}),
         ("nodes", {"nodes"}),
-        ("quota", {"limits", "claim_templates", "device_classes", "resource_claims", "storage_classes"}),
+        (
+            "quota",
+            {"limits", "claim_templates", "device_classes", "resource_claims", "storage_classes", "objects", "made"},
+        ),
         ("serial", {"rivals", "slices", "device_classes", "claim_templates"}),
         ("devices", {"nodes", "slices", "resource_claims", "volumes", "device_classes", "claim_templates"}),
     ],
@@ -84,6 +87,19 @@ def test_of_the_volumes_only_those_are_asked_for_that_pods_mount_and_that_are_bo
         "of-others": {"spec": {"volumeName": "pv-2"}},
     }
     assert want(Surroundings(volume_claims=claims)).volumes == {"pv-1"}
+
+
+def test_what_is_made_is_all_of_the_namespace_but_the_volumes() -> None:
+    asked = want(monitoring={"enabled": True, "scraper": {"serviceAccount": {"name": "vm", "namespace": "other"}}})
+    assert {each.kind for each in asked.made} >= {"Deployment", "ConfigMap", "InferencePool", "HTTPRoute"}
+    assert {each.kind for each in asked.objects - asked.made} >= {
+        "ClusterRole",
+        "Namespace",
+        "CustomResourceDefinition",
+    }
+    assert "PersistentVolumeClaim" not in {each.kind for each in asked.made}
+    by_content = {each.name for each in asked.made - asked.objects}
+    assert any(name.startswith("rel-serve-decode-") for name in by_content), by_content
 
 
 def test_a_template_that_the_stack_makes_is_not_asked_for() -> None:

@@ -61,7 +61,9 @@ def replica_set(
             "creationTimestamp": made,
             "labels": {**of["metadata"]["labels"]},
             "annotations": dict(deployment["metadata"]["annotations"]),
-            "ownerReferences": [{"kind": "Deployment", "uid": deployment["metadata"]["uid"]}],
+            "ownerReferences": [
+                {"kind": "Deployment", "name": deployment["metadata"]["name"], "uid": deployment["metadata"]["uid"]}
+            ],
         },
         "spec": {"replicas": count, "template": of},
         "status": {"readyReplicas": count if ready is None else ready},
@@ -163,6 +165,7 @@ class World:
                 if each.object.name in self.deployments
             },
             live_topologies=frozenset({topology.key}),
+            near=self.around(),
         )
 
     def ready(self, name: str) -> int:

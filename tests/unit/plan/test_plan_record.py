@@ -37,6 +37,11 @@ def annotated(text: str) -> dict[str, Any]:
     return {"metadata": {"annotations": {labels.APPLIED: text}}}
 
 
+def nested(levels: int) -> str:
+    """A record with one value of lists in one another."""
+    return f'{{"a": {"[" * levels}{"]" * levels}}}'
+
+
 def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -180,10 +185,18 @@ def test_a_record_is_one_json_object_with_sorted_keys() -> None:
         pytest.param(annotated("{"), id="no JSON"),
         pytest.param(annotated("[1]"), id="no object"),
         pytest.param(annotated('{"(too large to keep)": 3}'), id="no hashes"),
+        pytest.param(annotated(nested(100_000)), id="deeper than any parser goes"),
+        pytest.param(annotated(nested(300)), id="deeper than any configuration, though a parser may read it"),
     ],
 )
 def test_what_was_not_written_here_is_not_known(live: dict[str, Any]) -> None:
     assert read_record(live) is None
+
+
+def test_a_value_as_deep_as_a_configuration_may_be_is_read() -> None:
+    found = read_record(annotated(nested(200)))
+    assert found is not None
+    assert json.loads(found.values["a"])[0][0]
 
 
 def test_a_record_that_would_be_too_large_leaves_out_the_longest_values_and_says_so() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stack.planned import StackPlan
 
 TAKEN, UNTRIED = TrialFacts(), TrialFacts(unknown="403 Forbidden")
+WAY_OUT = "It would take it all the same. Mend what it names, if that is not meant."
 UNTRIED_IS_SAID = (
     "dry run: it is not known whether the API server would take the workloads: 403 Forbidden. "
     "See to it that Deployments may be patched there; a change of the topology is not made without knowing."
@@ -41,15 +42,15 @@ def test_workloads_that_would_be_taken_change_nothing_of_the_plan(was: dict[str,
         pytest.param({"rel-prefill": (), "rel-decode": ()}, [], id="nothing"),
         pytest.param(
             {"rel-prefill": (), "rel-decode": ("it is old",)},
-            ["Deployment rel-decode: the API server warns: it is old"],
+            [f"Deployment rel-decode: the API server warns: it is old. {WAY_OUT}"],
             id="one",
         ),
         pytest.param(
             {"rel-prefill": ('"a" is new', "b"), "rel-decode": ("b",)},
             [
-                'Deployment rel-prefill: the API server warns: "a" is new',
-                "Deployment rel-prefill: the API server warns: b",
-                "Deployment rel-decode: the API server warns: b",
+                f'Deployment rel-prefill: the API server warns: "a" is new. {WAY_OUT}',
+                f"Deployment rel-prefill: the API server warns: b. {WAY_OUT}",
+                f"Deployment rel-decode: the API server warns: b. {WAY_OUT}",
             ],
             id="several, each where it is said",
         ),
@@ -61,7 +62,7 @@ def test_what_the_api_server_warns_of_is_a_warning_of_the_plan_and_stops_nothing
 ) -> None:
     before = planned(was=was)
     weighed = weigh_trial(before, TrialFacts(warned=warned))
-    assert list(weighed.warnings) == [*before.warnings, *want]
+    assert list(map(str, weighed.warnings)) == [*map(str, before.warnings), *want]
     assert weighed.refusal is None
     assert dataclasses.replace(weighed, warnings=before.warnings) == before, "nothing else"
 
@@ -70,11 +71,11 @@ def test_warnings_are_told_after_those_of_the_rules_and_before_the_reason_why_th
     before = plan(EMPTY_CLUSTER, router={"epp": {"replicas": 2}})
     assert len(before.warnings) == 1
     weighed = weigh_trial(before, TrialFacts(warned={"rel-prefill": ("old",)}, unknown="403 Forbidden"))
-    assert weighed.warnings == (
-        *before.warnings,
-        "Deployment rel-prefill: the API server warns: old",
+    assert list(map(str, weighed.warnings)) == [
+        *map(str, before.warnings),
+        f"Deployment rel-prefill: the API server warns: old. {WAY_OUT}",
         UNTRIED_IS_SAID,
-    )
+    ]
 
 
 @pytest.mark.parametrize("was", [None, {}, AGGREGATED], ids=["new", "the topology stays", "the topology changes"])
@@ -114,7 +115,7 @@ def test_not_to_know_is_always_a_warning_and_a_refusal_only_when(
     before = planned(was=was)
     weighed = weigh_trial(before, UNTRIED)
     assert weighed.refusal == want_refusal
-    assert weighed.warnings == (*before.warnings, UNTRIED_IS_SAID)
+    assert list(map(str, weighed.warnings)) == [*map(str, before.warnings), UNTRIED_IS_SAID]
     assert dataclasses.replace(weighed, untried=None, warnings=before.warnings) == before, "nothing else"
 
 
@@ -124,4 +125,4 @@ def test_a_topology_that_is_not_known_is_the_first_thing_to_be_told() -> None:
     weighed = weigh_trial(under_way, UNTRIED)
     assert weighed.refusal == under_way.refusal
     assert "still under way" in str(weighed.refusal)
-    assert UNTRIED_IS_SAID in weighed.warnings
+    assert UNTRIED_IS_SAID in map(str, weighed.warnings)

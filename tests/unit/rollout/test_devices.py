@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stack.rollout.devices import asks_for_devices, is_leaving, who_holds
+from stack.rollout.devices import asks_for_devices, gives_back_devices, who_holds
 from tests import live
 from tests.builders import merged
 from tests.live import pod, resource_claim, with_claim, without_node
@@ -150,4 +150,5 @@ def test_a_claim_that_is_named_in_the_spec_counts_like_one_that_was_made_for_the
 
 def test_the_simple_questions() -> None:
     assert [asks_for_devices(p) for p in (WAITING, ATOMS, without_node("x"))] == [True, True, False]
-    assert [is_leaving(p) for p in (leaving(), pod("x", **ON_A_NODE), pod("x", **live.LEAVING))] == [True, False, False]
+    pods = (leaving(), pod("x", **ON_A_NODE), pod("x", **live.LEAVING))
+    assert [gives_back_devices(each) for each in pods] == [True, False, False], "who has no node holds nothing"
