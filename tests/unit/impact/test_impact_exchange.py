@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stack.impact.arithmetic import Exchange, Standing, Strategy, exchange, percent, share
@@ -324,6 +324,13 @@ def standings(draw: st.DrawFn) -> Standing:
 STRATEGIES = st.just(RECREATE) | st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(any).map(lambda n: rolling(*n))
 
 
+@example(
+    standing=Standing(pods=9, kept=4, ready=4, ready_kept=4, placed=4),
+    strategy=rolling(4, 0),
+    wanted=6,
+    before=8,
+    is_back=False,
+)
 @given(
     standing=standings(),
     strategy=STRATEGIES,
@@ -337,7 +344,9 @@ def test_pods_that_come_stay_and_go_add_up(
     done = exchange(standing, strategy, wanted=wanted, before=before, is_back=is_back)
     assert done.new + done.kept == wanted
     assert done.kept + done.leaving == standing.pods
-    assert 0 <= done.extra <= done.new + standing.waiting + max(0, wanted + strategy.surge - standing.pods)
+    # Sharing a number anew can take Pods of the wanted template away and make as many of the old one.
+    shifted = standing.kept - done.kept
+    assert 0 <= done.extra <= done.new + standing.waiting + shifted + max(0, wanted + strategy.surge - standing.pods)
     assert 0 <= done.least_ready <= min(standing.ready, wanted)
     assert bool(done.steps) == bool(done.new or done.leaving)
 
