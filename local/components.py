@@ -152,6 +152,8 @@ def controller_manager(layout: Layout) -> Component:
         "--kube-api-qps=300",
         "--kube-api-burst=600",
         "--pvclaimbinder-sync-period=2s",
+        # A plane is for trying out: a scaler that is looked at every 15 s is waited for.
+        "--horizontal-pod-autoscaler-sync-period=2s",
         "--profiling=false",
     )
 

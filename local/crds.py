@@ -1,6 +1,6 @@
 """The CRDs a plane installs, sent as they lie in their projects' modules; none is copied here.
 
-Those of VictoriaMetrics have no Go module, so `crds/` holds small ones of our own with the fields that are used.
+The operators of VictoriaMetrics and AIBrix have no Go module, so `crds/` holds small ones of our own in their place.
 
 What an API server made of them is kept in a file beside the other caches and put into the next new store as it is,
 which turns ten seconds into one. A file that is missing or unreadable costs those seconds and is written again.

@@ -101,6 +101,7 @@ class _Build:
         self._log = log
         self._source = staging / "source"
         self._made = staging / "made"
+        self._tags = tag_flags(job.tool, shop.pins)
         self._compiled = 0
         self._downloaded = 0
         self._to_compile = 0
@@ -126,7 +127,7 @@ class _Build:
 
     def _count(self) -> None:
         """Load the packages, which downloads their modules, and count those that Go has not compiled before."""
-        listed = self._go("list", "-deps", "-f", "{{.Stale}}", self._tool.package)
+        listed = self._go("list", *self._tags, "-deps", "-f", "{{.Stale}}", self._tool.package)
         self._to_compile = listed.split().count("true")
 
     def _compile(self) -> None:
@@ -135,7 +136,8 @@ class _Build:
         else:  # only the program itself, which Go never keeps linked
             self._shop.progress.phase("linking")
         flags = " ".join(["-s -w", *self._shop.pins.module_of(self._tool).ldflags])
-        self._go("build", "-v", "-o", str(self._made / self._tool.name), "-ldflags", flags, self._tool.package)
+        place = str(self._made / self._tool.name)
+        self._go("build", "-v", "-o", place, *self._tags, "-ldflags", flags, self._tool.package)
 
     def _record(self, seconds: float) -> None:
         """Leave word of how the entry came to be; nobody reads it but people."""
@@ -189,6 +191,12 @@ def put_files(files: Sequence[ModuleFile], folder: Path, shop: Workshop) -> None
         place.chmod(0o755)  # the module cache knows no executable files, and some of these are
 
 
+def tag_flags(tool: Tool, pins: Pins) -> tuple[str, ...]:
+    """The flag that gives Go the build tags of a tool's module, if it has any."""
+    tags = pins.module_of(tool).tags
+    return ("-tags", ",".join(tags)) if tags else ()
+
+
 def check_disk(tools: Sequence[Tool], places: Mapping[str, Path]) -> None:
     """Refuse to begin what the disk cannot hold.
 
@@ -239,4 +247,6 @@ class Prefetch:
             if self._ended.is_set():
                 return
             with contextlib.suppress(OSError):
-                self._shop.go.run(["list", "-e", "-deps", "-f", "", tool.package], cwd=self._shop.modules / tool.module)
+                tags = tag_flags(tool, self._shop.pins)
+                listed = ["list", "-e", *tags, "-deps", "-f", "", tool.package]
+                self._shop.go.run(listed, cwd=self._shop.modules / tool.module)

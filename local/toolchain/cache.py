@@ -66,6 +66,7 @@ def tool_key(tool: Tool, module: Module, sources: Mapping[str, bytes], go: Mappi
             "sources": {name: hashlib.sha256(content).hexdigest() for name, content in sources.items()},
             "go": dict(go),
         }
+        | ({"tags": module.tags} if module.tags else {})  # what has none keeps the key it had before there were any
     )
 
 

@@ -85,6 +85,7 @@ class Module(Pinned):
     origin: Origin
     staging: str | None = None
     ldflags: tuple[str, ...] = ()
+    tags: tuple[Annotated[str, Field(pattern=r"^\w+$")], ...] = ()
 
 
 class Tool(Pinned):

@@ -214,37 +214,120 @@ def test_every_crd_is_established(planes: tuple[ControlPlane, ControlPlane]) -> 
             "leaderworkersets.leaderworkerset.x-k8s.io",
             "disaggregatedsets.disaggregatedset.x-k8s.io",
             "scaledobjects.keda.sh",
+            "podautoscalers.autoscaling.aibrix.ai",
+            "prometheusrules.monitoring.coreos.com",
             "podmonitors.monitoring.coreos.com",
             "servicemonitors.monitoring.coreos.com",
             "destinationrules.networking.istio.io",
             "vmpodscrapes.operator.victoriametrics.com",
             "vmservicescrapes.operator.victoriametrics.com",
+            "vmrules.operator.victoriametrics.com",
         }
 
 
-SCRAPES = (
-    ("VMPodScrape", {"podMetricsEndpoints": [{"port": "metrics", "path": "/metrics", "interval": "10s"}]}),
-    (
-        "VMServiceScrape",
-        {
-            "endpoints": [
-                {"port": "http-metrics", "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"}
-            ]
-        },
-    ),
-)
+VICTORIA = "operator.victoriametrics.com/v1beta1"
+AIBRIX = "autoscaling.aibrix.ai/v1alpha1"
+SELECTOR = {"matchLabels": {"llm-d.ai/role": "prefill"}}
+DECODE = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "rel-decode"}
+OUR_OWN: dict[tuple[str, str], Object] = {
+    (VICTORIA, "VMPodScrape"): {
+        "selector": SELECTOR,
+        "podMetricsEndpoints": [{"port": "metrics", "path": "/metrics", "interval": "10s"}],
+    },
+    (VICTORIA, "VMServiceScrape"): {
+        "selector": SELECTOR,
+        "endpoints": [
+            {"port": "http-metrics", "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"}
+        ],
+    },
+    (VICTORIA, "VMRule"): {
+        "groups": [
+            {
+                "name": "rel",
+                "interval": "30s",
+                "rules": [
+                    {"alert": "Full", "expr": "x > 1", "for": "5m", "labels": {"severity": "warning"}},
+                    {"record": "slots", "expr": "sum(x)", "annotations": {"summary": "{{ $value }} slots"}},
+                ],
+            }
+        ]
+    },
+    (AIBRIX, "PodAutoscaler"): {
+        "scaleTargetRef": DECODE,
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "scalingStrategy": "HPA",
+        "metricsSources": [
+            {
+                "metricSourceType": "pod",
+                "protocolType": "http",
+                "port": "8200",
+                "path": "metrics",
+                "targetMetric": "vllm:num_requests_running",
+                "targetValue": "76",
+            }
+        ],
+    },
+}
 
 
-@pytest.mark.parametrize(("kind", "spec"), SCRAPES, ids=[kind for kind, _ in SCRAPES])
-def test_our_own_crds_take_what_the_operator_takes_and_no_other_field(kind: str, spec: Object, place: Place) -> None:
-    selector = {"selector": {"matchLabels": {"llm-d.ai/role": "prefill"}}}
-    version = "operator.victoriametrics.com/v1beta1"
-    manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": {**selector, **spec}}
-    strict = {"fieldValidation": "Strict"}
-    place.api.request("POST", place.collection(kind, version), manifest, query=strict)
-    wrong: Object = {**manifest, "metadata": {"name": "y"}, "spec": {**selector, **spec, "podMetricEndpoint": "x"}}
+def create_strictly(place: Place, version: str, kind: str, spec: Object) -> Object:
+    manifest = {"apiVersion": version, "kind": kind, "metadata": {"generateName": "x-"}, "spec": spec}
+    return place.api.request("POST", place.collection(kind, version), manifest, query={"fieldValidation": "Strict"})
+
+
+@pytest.mark.parametrize(("version", "kind"), OUR_OWN, ids=[kind for _, kind in OUR_OWN])
+def test_our_own_crds_take_what_the_operator_takes_and_no_other_field(version: str, kind: str, place: Place) -> None:
+    spec = OUR_OWN[version, kind]
+    assert create_strictly(place, version, kind, spec)["spec"] == spec, "nothing is dropped on the way"
     with pytest.raises(ApiError, match="unknown field"):
-        place.api.request("POST", place.collection(kind, version), wrong, query=strict)
+        create_strictly(place, version, kind, {**spec, "podMetricEndpoint": "x"})
+
+
+GROUP: Object = OUR_OWN[VICTORIA, "VMRule"]["groups"][0]
+SCALER: Object = OUR_OWN[AIBRIX, "PodAutoscaler"]
+METRIC: Object = SCALER["metricsSources"][0]
+NOT_TAKEN = {
+    "two groups of one name": (VICTORIA, "VMRule", {"groups": [GROUP, GROUP]}, "Duplicate value"),
+    "a rule without an expression": (
+        VICTORIA,
+        "VMRule",
+        {"groups": [{**GROUP, "rules": [{"alert": "Full"}]}]},
+        "expr: Required value",
+    ),
+    "a label that is a number": (
+        VICTORIA,
+        "VMRule",
+        {"groups": [{**GROUP, "rules": [{"alert": "Full", "expr": "x", "labels": {"level": 1}}]}]},
+        "must be of type string",
+    ),
+    "a strategy that AIBrix does not know": (
+        AIBRIX,
+        "PodAutoscaler",
+        {**SCALER, "scalingStrategy": "VPA"},
+        "Unsupported value",
+    ),
+    "a target that is a number": (
+        AIBRIX,
+        "PodAutoscaler",
+        {**SCALER, "metricsSources": [{**METRIC, "targetValue": 76}]},
+        "must be of type string",
+    ),
+    "no ceiling": (
+        AIBRIX,
+        "PodAutoscaler",
+        {key: value for key, value in SCALER.items() if key != "maxReplicas"},
+        "maxReplicas: Required value",
+    ),
+}
+
+
+@pytest.mark.parametrize(("version", "kind", "spec", "why"), NOT_TAKEN.values(), ids=NOT_TAKEN)
+def test_our_own_crds_refuse_what_the_operator_refuses(
+    version: str, kind: str, spec: Object, why: str, place: Place
+) -> None:
+    with pytest.raises(ApiError, match=why):
+        create_strictly(place, version, kind, spec)
 
 
 def test_the_namespace_has_what_an_operator_prepares(planes: tuple[ControlPlane, ControlPlane]) -> None:

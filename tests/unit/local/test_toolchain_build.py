@@ -174,6 +174,22 @@ def test_go_runs_without_c_and_with_the_locked_graph_whatever_the_user_has_set(b
     assert seen == "0 -p=1 -mod=readonly -buildvcs=false linux local off"
 
 
+def test_build_tags_count_for_what_is_downloaded_and_counted_as_for_what_is_compiled(bench: Bench) -> None:
+    tagged = {"origin": {"path": "example.org/one", "version": "v1.2.3"}, "tags": ["small", "quick"]}
+    tool = {"module": "one", "package": "example.org/one", "disk_mib": 1}
+    beta = tool | {"module": "two"}
+    (bench.home / "modules-of-ours/two").mkdir()
+    modules = pinned()["modules"] | {"two": tagged}
+    bench.pins = Pins.model_validate(pinned(modules=modules, tools={"alpha": tool, "beta": beta}))
+    bench.on("build", 'until grep -q "^list -e" "$HOME/calls"; do sleep 0.02; done')  # beta's modules come meanwhile
+    bench.ensure("alpha", "beta")
+    for command in ("list", "build"):
+        plain = [call for call in bench.calls(command) if "-tags" not in call]
+        assert len(plain) == 1, f"alpha's, whose module has no tags: {command}"
+        assert {"-tags small,quick" in call for call in bench.calls(command) if call not in plain} == {True}
+    assert bench.calls("list -e -tags small,quick"), "ahead of its turn"
+
+
 def test_the_variables_put_the_tools_first_on_path(bench: Bench) -> None:
     toolbox = bench.ensure("alpha")
     assert toolbox.variables({"PATH": "/usr/bin"}) == {"PATH": f"{toolbox.bin_dir}:/usr/bin"}

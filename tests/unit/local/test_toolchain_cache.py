@@ -52,6 +52,7 @@ def test_the_key_changes_with_the_pins_that_shape_the_binary() -> None:
         key(tool=PROVIDER.model_copy(update={"embeds": (other_file,)})),
         key(tool=PROVIDER.model_copy(update={"beside": (other_file,)})),
         key(module=PINS.modules["lws"]),
+        key(module=PINS.modules["lws"].model_copy(update={"tags": ("small",)})),
     ]
     assert len(set(changed)) == len(changed)
 

@@ -10,6 +10,7 @@ import pytest
 from packaging.version import Version
 from pydantic import ValidationError
 
+from cli.dev import TOOLS
 from local.toolchain.pins import HERE, MODULES, Tool, load_pins, read_pins
 
 if TYPE_CHECKING:
@@ -110,6 +111,13 @@ def test_what_is_accepted_on_path_includes_what_would_be_built(tool: Tool) -> No
     assert tool.on_path.accept.contains(PINS.version_of(tool))
 
 
+def test_what_only_tests_need_is_built_after_all_that_the_first_command_waits_for() -> None:
+    order = list(PINS.tools)
+    needed = [name for name in TOOLS if name in PINS.tools]
+    assert "pulumi-resource-kubernetes" in needed
+    assert {"llm-d-inference-sim", "promtool", "prometheus"} <= set(order[max(map(order.index, needed)) + 1 :])
+
+
 def test_no_file_names_where_modules_are_served_from() -> None:
     for path in HERE.rglob("*"):
         if path.is_file() and path.suffix != ".pyc":
@@ -126,6 +134,7 @@ def test_no_file_names_where_modules_are_served_from() -> None:
         pytest.param("[crds.lws", "[crds.kwok", "ambiguous", id="a CRD module is named like a tool"),
         pytest.param("disk_mib", "disk_mb", "Extra inputs", id="a key is misspelt"),
         pytest.param('sum = "h1:', 'sum = "h2:', "h1:", id="a sum is of another kind"),
+        pytest.param('tags = ["remove_all_sd"', 'tags = ["-race"', "match pattern", id="a flag stands for a build tag"),
     ],
 )
 def test_pins_that_make_no_sense_are_refused(tmp_path: Path, old: str, new: str, want: str) -> None:
