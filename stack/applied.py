@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from stack import names
 from stack.epp import Refusal, find_epp, find_proxy
 from stack.gateway import gateway_name
+from stack.limits import needed_seconds, request_timeout
 from stack.modelserver import decide_proxy
-from stack.router import target_ports
+from stack.router import epp_drain_seconds, target_ports
 from stack.rules.storage import FIELDS_OF_KIND
 from stack.scalars import ROLES
 from stack.serve import given_args, merge_env
@@ -50,7 +51,8 @@ def apply_defaults(config: StackConfig, recipe: Recipe, serves: Mapping[Role, Ro
         "devices": _devices(config, recipe),
         "storage": _storage(config, recipe),
         "routing": _routing(config, serves),
-        "gateway": _gateway(config),
+        "gateway": _gateway(config, serves),
+        "drain": _drain(config, serves),
         "router": _router(config, serves),
         "monitoring": _monitoring(config),
         "eppServiceName": names.epp_service(config.release, config.epp_service_name),
@@ -135,7 +137,20 @@ def _routing(config: StackConfig, serves: Mapping[Role, RoleServe]) -> Block:
 def _gateway(config: StackConfig) -> Block:
     if not config.gateway.enabled:
         return _only_written(config.gateway) | {"enabled": False}
-    return _written(config.gateway) | {"name": gateway_name(config)}
+    limit = request_timeout(config)
+    is_short = limit is not None and limit.seconds is not None and limit.seconds < needed_seconds(config, serves)
+    # Too short by default is warned of, and refused when written.
+    return _written(config.gateway, but={"request_timeout"} if is_short else None) | {"name": gateway_name(config)}
+
+
+def _drain(config: StackConfig, serves: Mapping[Role, RoleServe]) -> Block:
+    block = _written(config.drain)
+    for role, serve in serves.items():
+        if serve.drain.mode != "off":
+            block["shutdownTimeoutSeconds"][role] = serve.drain.timeout
+        if serve.drain.is_pulled_from:
+            block["kvPullSeconds"] = serve.drain.pull
+    return block
 
 
 def _router(config: StackConfig, serves: Mapping[Role, RoleServe]) -> Block:
@@ -144,6 +159,7 @@ def _router(config: StackConfig, serves: Mapping[Role, RoleServe]) -> Block:
     if not isinstance(release, Refusal):
         block["epp"]["image"] = _image(epp.image, release.image_repository, release.version)
     block["epp"]["hfTokenSecret"] = None if epp.hf_token_secret is None else _written(epp.hf_token_secret)
+    block["epp"]["drainSeconds"] = epp_drain_seconds(config, serves)
     block["modelServers"]["targetPorts"] = list(target_ports(config, serves))
     return block
 

@@ -61,6 +61,7 @@ def trace_contributions(
     found += _storage(config, recipe, placement)
     if placement.role == "decode" and topology.is_disaggregated:
         found += _proxy(config, serve)
+    found += _drain(serve)
     found += _tracing(config)
     if config.image_pull_secrets:
         found.append(("imagePullSecrets", list(config.image_pull_secrets)))
@@ -227,6 +228,19 @@ def _proxy(config: StackConfig, serve: RoleServe) -> Iterator[Contribution]:
         yield f"{place}.extraArgs", list(proxy.extra_args)
 
 
+def _drain(serve: RoleServe) -> Iterator[Contribution]:
+    """The way out as it came to be; a mode that `auto` chose stands here as if it had been written."""
+    drain, place = serve.drain, "drain"
+    yield f"{place}.mode", drain.mode
+    if drain.mode == "off":
+        return
+    yield f"{place}.shutdownTimeoutSeconds.{serve.role}", drain.timeout
+    yield f"{place}.routerDelaySeconds", drain.delay
+    yield f"{place}.marginSeconds", drain.margin
+    if drain.is_pulled_from:
+        yield f"{place}.kvPullSeconds", drain.pull
+
+
 def _tracing(config: StackConfig) -> Iterator[Contribution]:
     tracing = config.tracing
     yield "tracing.enabled", tracing.enabled
@@ -284,7 +298,7 @@ def _picker(config: StackConfig, decisions: EppDecisions, rendered: EppRendering
     yield f"{place}.extProcPort", epp.ext_proc_port
     yield f"{place}.grpcHealthPort", epp.grpc_health_port
     yield f"{place}.metricsPort", epp.metrics_port
-    yield f"{place}.drainSeconds", epp.drain_seconds
+    yield f"{place}.drainSeconds", decisions.drain_seconds
     for amounts, values in canonical_resources(epp.resources).items():
         for name, value in values.items():
             yield f"{place}.resources.{amounts}.{name}", value

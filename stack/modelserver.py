@@ -132,7 +132,7 @@ def plan_workload(
 ) -> WorkloadPlan:
     """One role Deployment, or one nodePlacement entry's; `held` is the strategy that it has, where that is known."""
     budget = startup_budget_seconds(config, recipe)
-    grace = recipe.termination_grace_period_seconds
+    grace = serve.drain.grace
     selector = select(config, placement)
     annotations: dict[str, str] = {**labels.WAIT_FOR_UID, labels.APPLIED: write_record(contributions)}
     if placement.entry is not None:
@@ -233,7 +233,7 @@ def _pod_spec(
         "serviceAccountName": config.modelserver.service_account_name
         or names.modelserver_service_account(config.release),
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": recipe.termination_grace_period_seconds,
+        "terminationGracePeriodSeconds": serve.drain.grace,
         "securityContext": pod_security(overrides),
         "containers": [_server_container(config, recipe, placement, serve, devices=devices, mounts=mounts)],
         "volumes": [mount.volume for mount in mounts],
@@ -274,6 +274,8 @@ def _pod_spec(
             "schedulerName": overrides.scheduler_name,
         }.items()
         if value
+    if serve.drain.shares_process_namespace:
+        spec["shareProcessNamespace"] = True
     }
     return spec
 
@@ -402,6 +404,11 @@ def _proxy_container(config: StackConfig, serve: RoleServe, overrides: PodOverri
             proxy.image.digest,
         ),
         "args": list(rendered.args),
+def _lifecycle(serve: RoleServe) -> dict[str, Any]:
+    hook = serve.drain.hook
+    return {} if hook is None else {"lifecycle": {"preStop": {"exec": {"command": hook}}}}
+
+
         "restartPolicy": "Always",
         "ports": _ports("http", rendered.ports),
         "securityContext": proxy_security(overrides),

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from stack.serve import RoleServe
 
 
+    from stack.devices import DevicesPlan
+    from stack.drain import RoleDrain
 def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STATE_UNKNOWN) -> StackPlan:
     """Decide everything.
 
@@ -53,7 +55,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         config,
         placements,
         model=model,
-        leave_seconds=recipe.termination_grace_period_seconds + SLACK_SECONDS,
+        leave_seconds=max((serve.drain.grace for serve in serves.values()), default=0) + SLACK_SECONDS,
         facts=facts,
         state=state,
     )
@@ -186,3 +188,19 @@ def _outputs(config: StackConfig, *, model: str, devices: Any, plan_parts: tuple
         },
         "budget": [str(line) for line in budget.lines],
     }
+def _drain_outputs(config: StackConfig, recipe: Recipe, serves: Mapping[Role, RoleServe]) -> dict[str, Any]:
+    """How Pods leave, and every time limit on the way of a stream."""
+    return {
+        "drain": {
+            role: {
+                "mode": serve.drain.mode,
+                "why": serve.drain.why,
+                "timeoutSeconds": serve.drain.timeout,
+                "graceSeconds": serve.drain.grace,
+            }
+            for role, serve in serves.items()
+        },
+        "limits": [limit.as_output() for limit in time_limits(config, recipe, serves)],
+    }
+
+

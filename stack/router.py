@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from stack.scalars import Role
     from stack.serve import RoleServe
 
+LEAST_DRAIN_SECONDS = 60
+"""What an EPP gives its streams, however short the model servers' drain is: the same streams, and no device waits."""
 START_SECONDS = 600
 """Longest time from the Pod to a Ready EPP: image pull, start, first view of the model servers."""
 
@@ -76,7 +78,7 @@ def decide_epp(
         ext_proc_port=epp.ext_proc_port,
         grpc_health_port=epp.grpc_health_port,
         metrics_port=epp.metrics_port,
-        drain_seconds=epp.drain_seconds,
+        drain_seconds=epp_drain_seconds(config, serves),
         config_file=epp.plugins_config_file,
         custom_config=epp.plugins_custom_config,
         tracing=EppTracing(
@@ -88,6 +90,22 @@ def decide_epp(
         max_prefix_tokens=recipe.max_model_len,
         extra_args=epp.extra_args,
     )
+
+
+def epp_drain_seconds(config: StackConfig, serves: Mapping[Role, RoleServe]) -> int:
+    """How long streams get to end when the EPP leaves, in seconds.
+
+    What the engines that clients stream from give them, or what the longest one takes where that is known, since no
+    device waits for an EPP.
+    """
+    given = config.router.epp.drain_seconds
+    if given is not None:
+        return given
+    longest = [LEAST_DRAIN_SECONDS]
+    for role, serve in serves.items():
+        if role != "prefill":
+            longest += [serve.drain.timeout, config.drain.longest_request_seconds.of(role) or 0]
+    return max(longest)
 
 
 def pool_selector(config: StackConfig) -> dict[str, str]:

@@ -9,16 +9,21 @@ computed here and cannot be set.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from stack.drain import FLAG as SHUTDOWN_TIMEOUT
+from stack.drain import plan_drain
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stack.config.root import StackConfig
+    from stack.drain import RoleDrain
     from stack.recipes.model import Recipe
     from stack.scalars import Role
 
@@ -42,6 +47,7 @@ class RoleServe:
         server_ports: ports the engine listens on, one per API server.
         active_ports: ports the EPP may send requests to (the proxy's, where there is one).
         side_channel_ports: NIXL side-channel ports, one per data-parallel rank; empty without KV transfer.
+        drain: how its Pods leave.
     """
 
     role: Role
@@ -55,6 +61,7 @@ class RoleServe:
     server_ports: tuple[int, ...]
     active_ports: tuple[int, ...]
     side_channel_ports: tuple[int, ...]
+    drain: RoleDrain
 
     @property
     def accelerators(self) -> int:
@@ -78,10 +85,13 @@ def arg_value(value: Any) -> Any:
 
 
 def given_args(config: StackConfig, recipe: Recipe, role: Role) -> dict[str, Any]:
-    """Serve arguments of a role as given, without those taken out by name; `false` still stands for a flag left out."""
+    """Serve arguments of a role as given, without those taken out by name; `false` still stands for a flag left out.
+
+    The engine's drain is computed; one that is written by hand is held against it by the rules, and left out here.
+    """
     blocks = config.modelserver.serve_args
     merged = {**recipe.args_for(role), **blocks.common, **blocks.of(role)}
-    removed = set(config.modelserver.remove_serve_args)
+    removed = {*config.modelserver.remove_serve_args, SHUTDOWN_TIMEOUT}
     return {flag: value for flag, value in merged.items() if flag not in removed}
 
 
@@ -90,21 +100,53 @@ def merge_args(config: StackConfig, recipe: Recipe, role: Role) -> dict[str, Any
     return {flag: value for flag, value in given_args(config, recipe, role).items() if value is not False}
 
 
+def split_argument(argument: str) -> tuple[str, Any]:
+    """Flag (without dashes, words joined by '-') and value of `--flag=value`; a bare flag is true.
+
+    Whole numbers are read as such, so that a number means the same wherever it is written.
+    """
+    name, equals, value = argument.lstrip("-").partition("=")
+    head, dot, rest = name.partition(".")
+    flag = f"{head.replace('_', '-')}{dot}{rest}"
+    if not equals:
+        return flag, True
+    return flag, int(value) if re.fullmatch(r"[0-9]{1,18}", value) else value
+
+
+def in_force_args(args: Mapping[str, Any], appended: tuple[str, ...]) -> dict[str, Any]:
+    """Serve arguments as the engine will see them: what is appended wins, and its values are text or whole numbers."""
+    return {**args, **dict(map(split_argument, appended))}
+
+
 def plan_serve(config: StackConfig, recipe: Recipe, role: Role, *, is_disaggregated: bool) -> RoleServe:
     """Settle how a role serves."""
     args = merge_args(config, recipe, role)
+    appended = config.modelserver.extra_serve_args.of(role)
     tensor, pipeline, data = (args.get(f"{kind}-parallel-size", 1) for kind in ("tensor", "pipeline", "data"))
-    ranks = data if _has_port_per_rank(args, config.modelserver.extra_serve_args.of(role)) else 1
+    has_port_per_rank = _has_port_per_rank(args, appended)
+    ranks = data if has_port_per_rank else 1
     is_proxied = role == "decode" and is_disaggregated
     proxy = config.routing.proxy
     first = proxy.model_server_port if is_proxied else API_PORT
     active_first = proxy.port if is_proxied else API_PORT
     side_channel_ports = _side_channel_ports(config, role, data) if is_disaggregated else ()
+    server_ports = tuple(range(first, first + ranks))
+    drain = plan_drain(
+        config,
+        recipe,
+        role,
+        in_force_args(args, appended) | {EXTERNAL_LB: has_port_per_rank},
+        merge_env(config, recipe, role),
+        is_disaggregated=is_disaggregated,
+        ports=server_ports,
+    )
 
     store = config.storage.model
     model = config.modelserver.model or recipe.model
     model_argument = f"{store.mount_path}/{store.path}" if store.path else model
     args |= {"port": first, "served-model-name": model}
+    if drain.flag is not None:
+        args[SHUTDOWN_TIMEOUT] = drain.flag
     if data > 1:
         args["data-parallel-size-local"] = data  # a Pod holds all ranks of its engine: one claim, one NUMA node
     tracing = config.tracing
@@ -117,11 +159,12 @@ def plan_serve(config: StackConfig, recipe: Recipe, role: Role, *, is_disaggrega
         data=data,
         model_argument=model_argument,
         served_args=dict(sorted(args.items())),
-        extra_args=config.modelserver.extra_serve_args.of(role),
+        extra_args=appended,
         env=tuple(_environment(config, recipe, role, side_channel_ports)),
-        server_ports=tuple(range(first, first + ranks)),
+        server_ports=server_ports,
         active_ports=tuple(range(active_first, active_first + ranks)),
         side_channel_ports=side_channel_ports,
+        drain=drain,
     )
 
 

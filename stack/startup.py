@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stack.drain import RESTART_GRACE_SECONDS
+
 if TYPE_CHECKING:
     from stack.config.root import StackConfig
     from stack.recipes.model import Recipe
     from stack.serve import RoleServe
 
 PROBES = ("startup", "readiness", "liveness")
+RESTARTING = ("startup", "liveness")
+"""Probes whose failure restarts the container; Kubernetes takes a grace period of their own for these alone."""
 
 
 def probe_numbers(config: StackConfig, recipe: Recipe, probe: str) -> dict[str, Any]:
@@ -46,6 +50,9 @@ def render_probes(config: StackConfig, recipe: Recipe, serve: RoleServe) -> dict
         else:
             check = {"exec": {"command": _ask_all(path, serve.server_ports, numbers["timeoutSeconds"])}}
         probes[f"{probe}Probe"] = check | {key: value for key, value in numbers.items() if value}
+        if probe in RESTARTING and serve.drain.hook is not None:
+            # It ends the hook too: an engine that hangs counts as busy, and would hang on for the whole drain.
+            probes[f"{probe}Probe"]["terminationGracePeriodSeconds"] = RESTART_GRACE_SECONDS
     return probes
 
 

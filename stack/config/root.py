@@ -55,6 +55,7 @@ class StackConfig(Strict):
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="How changes go on.")
     guards: GuardsConfig = Field(default_factory=GuardsConfig, description="What stops a preview or an update.")
     monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig, description="Scrape objects.")
+    drain: DrainConfig = Field(default_factory=DrainConfig, description="How model servers leave.")
     tracing: TracingConfig = Field(default_factory=TracingConfig, description="Traces.")
     image_pull_secrets: tuple[DnsSubdomain, ...] = Field(
         default=(), description="Names of image pull Secrets in the namespace."

@@ -50,10 +50,10 @@ class EppConfig(Strict):
     ext_proc_port: Port = Field(default=9002, description="Port the gateway asks at.")
     grpc_health_port: Port = Field(default=9003, description="Port of the health service.")
     metrics_port: Port = Field(default=9090, description="Port of the metrics.")
-    drain_seconds: Annotated[Positive, Field(le=MAX_DRAIN_SECONDS)] = Field(
-        default=60,
+    drain_seconds: Annotated[Positive, Field(le=MAX_DRAIN_SECONDS)] | None = Field(
+        default=None,
         description="Seconds that running requests get to end when an EPP leaves, since every one of them passes "
-        "through it. 1 to 86400. Should cover the longest answer.",
+        "through it. 1 to 86400. Default: what the model servers that answer clients get (`drain`), at least 60.",
     )
     env: Environment = Field(default_factory=dict, description="More environment. Secrets by reference only.")
     extra_args: tuple[ExtraFlag, ...] = Field(default=(), description="More arguments, each `--flag=value`.")

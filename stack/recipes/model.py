@@ -29,6 +29,7 @@ from stack.scalars import (
     Positive,
     Quantity,
     ResourceName,
+    Role,
     Size,
     Strict,
 )
@@ -39,7 +40,9 @@ Dimension: TypeAlias = Literal["tensor", "pipeline", "data"]
 DIMENSIONS: Final[tuple[Dimension, ...]] = ("tensor", "pipeline", "data")
 
 # What the planner computes from the configuration: in a recipe it would win over the operator's ports and volumes.
-PLANNED_FLAGS: Final = frozenset({"data-parallel-size-local", "host", "model", "port", "served-model-name"})
+PLANNED_FLAGS: Final = frozenset(
+    {"data-parallel-size-local", "host", "model", "port", "served-model-name", "shutdown-timeout"}
+)
 PLANNED_ENV: Final = frozenset(
     {"HF_HOME", "HOME", "VLLM_CACHE_ROOT", "VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_NIXL_SIDE_CHANNEL_PORT"}
 )
@@ -145,6 +148,18 @@ class ServeEnv(Strict):
         return self
 
 
+class ShutdownTimeouts(Strict):
+    """Seconds that the running requests of a role's Pod get to end when it leaves."""
+
+    prefill: Positive
+    decode: Positive
+    aggregated: Positive
+
+    def of(self, role: Role) -> int:
+        """The time of one role, in seconds."""
+        return {"prefill": self.prefill, "decode": self.decode, "aggregated": self.aggregated}[role]
+
+
 class Recipe(Strict):
     """One model on one kind of accelerator, for all three roles."""
 
@@ -158,7 +173,9 @@ class Recipe(Strict):
     probes: Probes
     resources: Resources
     shm_size: Size = Field(description="Size limit of the memory-backed volume at /dev/shm.")
-    termination_grace_period_seconds: Positive = Field(description="Grace period of a model server Pod.")
+    shutdown_timeout_seconds: ShutdownTimeouts = Field(
+        description="How long running requests get to end when a Pod leaves; the grace period follows from it."
+    )
     max_model_len: Positive = Field(description="Longest context in tokens; also the limit of prefix matching.")
     block_size: Positive = Field(description="Tokens per KV block; the endpoint picker hashes prompts in these.")
     labels: Mapping[LabelKey, LabelValue] = Field(description="Labels that describe the model server Pods.")

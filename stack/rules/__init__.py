@@ -46,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     *pods.RULES,
     *metadata.RULES,
     *router.RULES,
+    *drain.RULES,
     *tracing.RULES,
 )
 

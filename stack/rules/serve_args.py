@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from stack.config.shape import near_key
+from stack.errors import show
 from stack.recipes.flags import has_flag, serve_flags
 from stack.rules.rule import (
     MOST_RANKS,
@@ -368,30 +369,9 @@ def transfer_where_split(setting: Setting) -> Iterator[Finding]:
         yield error(
             setting.place_of("decode", "kv-cache-dtype"),
             sides[1],
-            f"differs from prefill ({sides[0]}), and NIXL refuses a peer with another cache type",
+            f"differs from prefill ({show(sides[0])}), and NIXL refuses a peer with another cache type",
             fix="Write it under modelserver.serveArgs.common",
         )
-
-
-def end_before_they_are_killed(setting: Setting) -> Iterator[Finding]:
-    """A drain that Kubernetes cuts short: at the end of the grace period it kills the engine (SIGKILL)."""
-    grace = setting.recipe.termination_grace_period_seconds
-    for arg in _in_force(setting):
-        seconds = _seconds(arg.value) if arg.flag == "shutdown-timeout" else None
-        if seconds is not None and seconds >= grace:
-            yield error(
-                arg.key,
-                arg.shown,
-                f"reaches the grace period of {arg.role} Pods ({grace} s), at whose end running requests are cut off",
-                fix=f"Write less than {grace}, with some seconds to spare for leaving",
-            )
-
-
-def _seconds(value: object) -> float | None:
-    try:
-        return None if isinstance(value, bool) else float(str(value))
-    except ValueError:
-        return None
 
 
 def serve_the_recipes_model(setting: Setting) -> Iterator[Finding]:
@@ -417,6 +397,5 @@ RULES: tuple[Rule, ...] = (
     rule(are_known_to_the_engine, "modelserver", "recipe"),
     rule(once(fit_the_scheduler), "modelserver", "recipe"),
     rule(once(transfer_where_split), "modelserver", "recipe"),
-    rule(end_before_they_are_killed, "modelserver", "recipe"),
     rule(serve_the_recipes_model, "modelserver", "recipe"),
 )

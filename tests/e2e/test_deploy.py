@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from local.waiting import wait_until
+from stack.drain import LEAVE
 from tests.builders import ROOT
 from tests.e2e.bench import MODEL_STORE, Bench, claim_state, collections_in, is_ready
 from tests.e2e.record import record
@@ -15,6 +16,7 @@ from tests.e2e.record import record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from local.api import Object
 
 pytestmark = pytest.mark.e2e
 
@@ -32,6 +34,22 @@ DATA_PATH = {
 }
 """What answers on their way out need until the last model server is gone, by collection the parts of the stack."""
 LEAVE_SECONDS = 60
+
+
+LEAVES = {
+    # 20 s for routers, 20 s for requests, 30 s margin; prefill: another 30 s for pulls, and the hook watches
+    "prefill": (100, True, ["20", "1", "20", "30", "8000"]),
+    "decode": (70, True, ["20", "0", "20", "0", "8200"]),
+}
+"""By role: grace period, whether the process namespace is shared, numbers of the hook."""
+
+
+def how_it_leaves(pod: Object) -> tuple[int, bool, list[str]]:
+    """As the API server keeps it."""
+    [server] = [each for each in pod["spec"]["containers"] if each["name"] == "modelserver"]
+    hook = server["lifecycle"]["preStop"]["exec"]["command"]
+    assert hook[:5] == ["python3", "-I", "-S", "-c", LEAVE]
+    return pod["spec"]["terminationGracePeriodSeconds"], pod["spec"]["shareProcessNamespace"], hook[5:]
 
 
 def everything(bench: Bench) -> set[str]:
@@ -68,6 +86,7 @@ def test_stack_dev_comes_up_stays_as_it_is_leaves_only_its_volumes_and_finds_the
     assert Counter(pod["metadata"]["labels"]["llm-d.ai/role"] for pod in pods) == {"prefill": 2, "decode": 2}
     assert all(is_ready(pod) for pod in pods)
     assert [claim_state(claim) for claim in bench.resource_claims()] == ["allocated,reserved"] * 4
+    assert [how_it_leaves(pod) for pod in pods] == [LEAVES[pod["metadata"]["labels"]["llm-d.ai/role"]] for pod in pods]
     kept = {name: uid for name, uid in bench.volume_uids().items() if name != MODEL_STORE}
     assert set(kept) == {"rel-compile-cache-prefill", "rel-compile-cache-decode", "rel-model-cache"}
     assert {claim["status"]["phase"] for claim in bench.volume_claims().values()} == {"Bound"}

@@ -28,6 +28,12 @@ DRAIN = 12
 ENDLESS = {"patienceSeconds": 3600}
 SHORT: dict[str, Any] = {"startup": {"initialDelaySeconds": 0, "periodSeconds": 1, "failureThreshold": 5}}
 """A start-up budget of 5 s, so that Kubernetes gives up after that and the grace period of 30 s."""
+SHORT_DRAIN: dict[str, Any] = {
+    "routerDelaySeconds": 0,
+    "shutdownTimeoutSeconds": {"prefill": 1, "decode": 1},
+    "kvPullSeconds": 0,
+    "marginSeconds": 29,
+}
 LET_THROUGH = {"nodes": "warn", "devices": "warn"}
 """Guards would refuse beforehand what is to fail here."""
 NO_NODE = {"nodeSelector": {"pool": "none"}}
@@ -134,6 +140,7 @@ def test_a_pod_that_cannot_start_ends_the_update_soon_and_the_previous_configura
             "serveEnv": {"VLLM_ENGINE_READY_TIMEOUT_S": 60},
         },
         rollout={"patienceSeconds": PATIENCE},
+        drain=SHORT_DRAIN,
         guards=LET_THROUGH,
     )
     bench.up()

@@ -59,6 +59,7 @@ def modelserver(key: str, value: Any, restarts: frozenset[str], **more: Any) -> 
     modelserver("probes.startup", {"failureThreshold": 90}, SERVERS),
     modelserver("probes.readiness", {"periodSeconds": 7}, SERVERS),
     modelserver("probes.liveness", {"periodSeconds": 20}, SERVERS),
+    cell("drain.marginSeconds", 31, SERVERS, and_back=True),
     modelserver(
         "resources",
         {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "8Gi"}},
@@ -89,6 +90,8 @@ def test_all_model_servers_restart_and_nothing_else(live: Bench, each: Cell) -> 
     modelserver("extraServeArgs.decode", ["--seed=2"], DECODE),
     modelserver("extraServeEnv.prefill", {"OMP_NUM_THREADS": 1}, PREFILL),
     modelserver("extraServeEnv.decode", {"OMP_NUM_THREADS": 2}, DECODE),
+    cell("drain.shutdownTimeoutSeconds.decode", 21, DECODE, changes=serve_configs("decode")),
+    cell("drain.kvPullSeconds", 29, PREFILL),
     modelserver("podOverrides.prefill", {"annotations": {"example.com/team": "blue"}}, PREFILL),
     modelserver("podOverrides.decode", {"labels": {"example.com/team": "green"}}, DECODE),
 )

@@ -56,7 +56,7 @@ def test_the_schema_takes_every_default() -> None:
 @pytest.mark.parametrize(
     ("sentence", "over"),
     [
-        ("an unknown block", {"drain": {}}),
+        ("an unknown block", {"hibernation": {}}),
         ("an unknown key", {"modelserver": {"replica": {}}}),
         ("a tag that is a number", {"modelserver": {"image": {"tag": 120}}}),
         ("a misspelt choice", {"devices": {"npu": {"mode": "plugin"}}}),

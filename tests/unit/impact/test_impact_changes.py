@@ -211,6 +211,19 @@ ROWS: dict[str, list[Case]] = {
         Case(before=PLACED, change=placed(("prefill", "n1"), ("prefill", "n1"), ("decode", "n2")), **ALL_DOWN),
         Case(before=PLACED, change=placed(("prefill", "n1"), ("decode", "n2"), ("decode", "n1")), **ALL_DOWN),
     ],
+    "`drain.mode`, `.engineVersion` where another mode follows, `.routerDelaySeconds`, `.marginSeconds`": each(
+        "drain", {"mode": "idle", "engineVersion": "0.17.1", "routerDelaySeconds": 25, "marginSeconds": 40}, SERVERS
+    ),
+    "`drain.shutdownTimeoutSeconds.<role>`": [
+        at("drain.shutdownTimeoutSeconds.prefill", 200, frozenset({"prefill"})),
+        at("drain.shutdownTimeoutSeconds.decode", 50, frozenset({"decode"})),
+        at("drain.shutdownTimeoutSeconds.decode", 200, frozenset({"decode"}) | EPP),
+    ],
+    "`drain.kvPullSeconds`": [at("drain.kvPullSeconds", 10, frozenset({"prefill"}))],
+    "`drain.longestRequestSeconds.<role>`": [
+        at("drain.longestRequestSeconds.prefill", 200, NONE),
+        at("drain.longestRequestSeconds.decode", 200, EPP),
+    ],
     "aggregated to prefill and decode, and back": [
         Case(
             before=AGGREGATED,

@@ -31,6 +31,21 @@ BEGAN, READY = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 HASH = "pod-template-hash"
 
 
+SAME_DRAIN: Blocks = {
+    "drain": {"shutdownTimeoutSeconds": dict.fromkeys(("prefill", "decode", "aggregated"), 40), "kvPullSeconds": 0}
+}
+"""A grace period of 90 s in every role: 20 s for routers, 40 s for requests, 30 s margin."""
+
+
+def accepted(**blocks: Any) -> Accepted:
+    """A configuration whose Pods all leave within 90 s."""
+    return accepted_as_written(**merged(SAME_DRAIN, blocks))
+
+
+def counted(plan: StackPlan) -> dict[str, Object]:
+    """Every Deployment of a plan by name, with the number of its Pods."""
+    roles = {each.object.name: each.counted for each in plan.modelserver.workloads}
+    return roles | {each.name: each.manifest for each in plan.router if each.kind == "Deployment"}
 def stored(manifest: Object) -> Object:
     """A Deployment as the API server completes it: with some of its defaults."""
     live = copy.deepcopy(manifest)

@@ -289,6 +289,16 @@ CHANGES: list[Change] = [
     # --- how changes go on
     Change("rollout.patienceSeconds", 60, NONE),
     Change("rollout.protectTopology", value=True, want=NONE),
+    # --- leaving
+    Change("drain.mode", "idle", BOTH),
+    Change("drain.mode", "off", BOTH),
+    Change("drain.engineVersion", "0.17.1", BOTH),  # without the flag
+    Change("drain.engineVersion", "0.31.0", NONE),  # the same way out
+    *for_roles("drain.shutdownTimeoutSeconds.{role}", 90),
+    Change("drain.routerDelaySeconds", 25, BOTH),
+    Change("drain.marginSeconds", 40, BOTH),
+    Change("drain.kvPullSeconds", 10, PREFILL),
+    *(Change(f"drain.longestRequestSeconds.{role}", 200, NONE) for role in ("prefill", "decode", "aggregated")),
     *(Change(f"guards.{name}", "warn", NONE) for name in GUARD_NAMES),
     # --- monitoring, tracing, the rest
     Change("monitoring.enabled", value=True, want=NONE, base="monitored"),

@@ -444,7 +444,7 @@ CONFIGS = some(
     gateway=some(enabled=st.booleans(), className=st.sampled_from(["istio", "agentgateway"])),
     router=some(
         inferencePool=some(create=st.booleans()),
-        epp=some(replicas=st.integers(1, 3), drainSeconds=st.sampled_from([1, 60, 86400])),
+        epp=some(replicas=st.integers(1, 3), drainSeconds=st.sampled_from([60, 600, 86400])),
     ),
     rollout=some(patienceSeconds=st.integers(1, 900), protectTopology=st.booleans()),
     routing=some(proxy=some(port=st.just(9000), resources=some(limits=some(cpu=AMOUNTS)))),

@@ -37,15 +37,16 @@ def workload(role: str = "prefill", **modelserver: Any) -> Any:
 def test_the_start_up_budget_and_the_progress_deadline_with_the_grace_period(
     startup: dict[str, int], want_budget: int
 ) -> None:
-    for role in ("prefill", "decode"):
+    # 20 s for routers, 60 s of drain, 30 s margin; prefill another 30 s for pulls
+    for role, want_grace in (("prefill", 140), ("decode", 110)):
         found = workload(role, probes={"startup": startup})
         assert found.ready_seconds == want_budget
-        assert found.leave_seconds == 90
-        assert found.object.manifest["spec"]["progressDeadlineSeconds"] == want_budget + 90
+        assert found.leave_seconds == want_grace
+        assert found.object.manifest["spec"]["progressDeadlineSeconds"] == want_budget + want_grace
 
 
 def test_the_engine_waits_for_every_pod_one_after_another() -> None:
-    assert workload(replicas={"prefill": 3}).timeout_seconds >= 3 * (7200 + 90)
+    assert workload(replicas={"prefill": 3}).timeout_seconds >= 3 * (7200 + 140)
 
 
 # --- probes -----------------------------------------------------------------------------------------------------------
@@ -58,6 +59,7 @@ def test_a_single_server_is_asked_by_http_at_its_own_port() -> None:
         "periodSeconds": 30,
         "failureThreshold": 240,
         "timeoutSeconds": 10,
+        "terminationGracePeriodSeconds": 30,
     }
     assert server["readinessProbe"]["httpGet"] == {"path": "/v1/models", "port": 8000}
     assert server["livenessProbe"]["httpGet"] == {"path": "/health", "port": 8000}

@@ -55,7 +55,7 @@ GOOD: dict[str, Any] = {
     },
     "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}},
     "shmSize": "1Gi",
-    "terminationGracePeriodSeconds": 30,
+    "shutdownTimeoutSeconds": {"prefill": 30, "decode": 30, "aggregated": 30},
     "maxModelLen": 64,
     "blockSize": 16,
     "labels": {"llm-d.ai/model": "tiny"},

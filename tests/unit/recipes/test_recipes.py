@@ -8,7 +8,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from stack.recipes import ArgValue, Engine, Recipe, has_flag, load_recipe, recipe_names, serve_flags
-from stack.scalars import ROLES
+from stack.scalars import ROLES, Role
 
 RBLN = [name for name in recipe_names() if load_recipe(name).engine.name == "vllm-rbln"]
 NODE = {"npus": 4, "nics": 2}  # one NUMA node of the hardware that the reference design names
@@ -70,9 +70,9 @@ def test_the_kv_cache_is_handed_over_only_where_there_are_two_roles(recipe: Reci
 
 
 @pytest.mark.parametrize(("recipe", "role"), CASES)
-def test_a_stopping_server_may_drain_within_the_grace_period(recipe: Recipe, role: str) -> None:
-    drain = number(recipe.args_for(role)["shutdown-timeout"])
-    assert 0 < drain < recipe.termination_grace_period_seconds
+def test_a_stopping_server_is_given_time_by_a_key_and_not_by_its_flag(recipe: Recipe, role: Role) -> None:
+    assert recipe.shutdown_timeout_seconds.of(role) > 0
+    assert "shutdown-timeout" not in recipe.args_for(role)
 
 
 @pytest.mark.parametrize("name", recipe_names())
