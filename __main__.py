@@ -6,6 +6,7 @@ import gc
 import json
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -144,7 +145,8 @@ def make_plan(accepted: Accepted, facts: ClusterFacts, state: StateFacts) -> tup
     plan = plan_stack(accepted, facts, state)
     if not facts.anchor_is_known:
         return plan, NOT_TRIED
-    workloads = [workload.object for workload in plan.modelserver.workloads]
+    # With the number of Pods also where a scaler says it: left out, the dry run would take it for given up.
+    workloads = [replace(workload.object, manifest=workload.counted) for workload in plan.modelserver.workloads]
     owner = plan.modelserver.topology.owner_reference(facts.anchor.uid) if facts.anchor is not None else None
     others = [planned for planned in plan.router if planned.kind == "Deployment"]
     trial = try_workloads(accepted.config.context, workloads, owner=owner, others=others)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TEMPLATE, REPLICAS = "spec.template", "spec.replicas"
 REMADE = frozenset({Method.ALL_DOWN, Method.REPLACE})
+SCALERS = frozenset({"HorizontalPodAutoscaler", "ScaledObject", "PodAutoscaler"})
 UNTOUCHED = "leaves it as it is"
 """The engine has no step for it: it stays the same, or is not the engine's."""
 
@@ -32,17 +33,22 @@ def compare(impact: Impact, steps: Iterable[EngineStep], *, namespace: str | Non
         namespace: where the release is; None takes all steps for those of its namespace.
     """
     of_engine: dict[tuple[str | None, str], list[EngineStep]] = {}
+    let_go: set[tuple[str | None, str]] = set()
     for step in steps:
+        place = (namespace and step.namespace, step.name)
         if step.kind == "Deployment":
-            of_engine.setdefault((namespace and step.namespace, step.name), []).append(step)
+            of_engine.setdefault(place, []).append(step)
+        elif step.kind in SCALERS and step.operation == "delete":
+            let_go.add(place)  # a scaler is called as the Deployment that it scales
     found: list[Difference] = []
     for part in impact.parts:
         # A part whose Deployments are not known has none in the impact.
         is_known = part.happens is not Happening.UNKNOWN
         for workload in part.workloads:
-            its = of_engine.pop((namespace, workload.name), [])
+            place = (namespace, workload.name)
+            its = of_engine.pop(place, [])
             if is_known and workload.happens is not Happening.UNKNOWN:
-                found += _differences(workload, its)
+                found += _differences(workload, its, is_let_go=place in let_go)
     if all(part.workloads for part in impact.parts):
         found += [
             Difference(workload=name, engine=_said(its), impact="does not speak of it")
@@ -51,15 +57,23 @@ def compare(impact: Impact, steps: Iterable[EngineStep], *, namespace: str | Non
     return tuple(found)
 
 
-def _differences(workload: WorkloadImpact, its: Sequence[EngineStep]) -> Iterator[Difference]:
+def _differences(workload: WorkloadImpact, its: Sequence[EngineStep], *, is_let_go: bool) -> Iterator[Difference]:
     """At most one: the first thing that does not fit says enough."""
-    wants = "one step is enough" if len(its) > 1 else _wanted(workload, its[0] if its else None)
+    wants = "one step is enough" if len(its) > 1 else _wanted(workload, its[0] if its else None, is_let_go=is_let_go)
     if wants is not None:
         yield Difference(workload=workload.name, engine=_said(its), impact=f"{_happens(workload)}: {wants}")
 
 
-def _wanted(workload: WorkloadImpact, step: EngineStep | None) -> str | None:  # noqa: PLR0911  # one return for each way to differ
-    """What the engine would have to do; None if it does that."""
+def _wanted(  # noqa: PLR0911  # one return for each way to differ
+    workload: WorkloadImpact, step: EngineStep | None, *, is_let_go: bool
+) -> str | None:
+    """What the engine would have to do; None if it does that.
+
+    Args:
+        workload: what happens to it.
+        step: what the engine is going to do with it.
+        is_let_go: whether what scaled it goes.
+    """
     operation = UNTOUCHED if step is None else step.operation
     if workload.happens is Happening.CREATED:
         return None if operation in {"create", "import"} else "it has to be created"
@@ -77,7 +91,10 @@ def _wanted(workload: WorkloadImpact, step: EngineStep | None) -> str | None:  #
         changes = True if workload.happens is Happening.RESTARTS else None
     if changes is not None and changes not in _touches(paths, TEMPLATE):
         return f"its {TEMPLATE} {'has to change' if changes else 'has to stay'}"
-    scales = workload.before != workload.after
+    # Where something else says how many Pods there are, no update does.
+    scales = workload.before != workload.after and not workload.is_scaled
+    if is_let_go and not workload.is_scaled and not scales:
+        return None  # the number that it has is written again, and the engine's state may have been without one
     if workload.before is not None and scales not in _touches(paths, REPLICAS):
         return f"its {REPLICAS} {'has to change' if scales else 'has to stay'}"
     return None

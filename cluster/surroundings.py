@@ -69,6 +69,11 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
     storage = begin("StorageClasses", "/apis/storage.k8s.io/v1/storageclasses", if_wanted=wanted.storage_classes)
     quotas = begin("ResourceQuotas", f"{core}/resourcequotas", if_wanted=wanted.limits)
     limit_ranges = begin("LimitRanges", f"{core}/limitranges", if_wanted=wanted.limits)
+    scalers = begin(
+        "HorizontalPodAutoscalers",
+        f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers",
+        if_wanted=wanted.scalers,
+    )
     version = questions.ask("server version", partial(cluster.get, "/version"))
     served = {each: questions.ask(f"API {each}", partial(cluster.find, _root(each))) for each in sorted(wanted.served)}
     templates = {name: _template(questions, namespace, name) for name in sorted(wanted.claim_templates)}
@@ -117,6 +122,7 @@ def _read(questions: Questions, wanted: Wanted, near: Surroundings) -> Surroundi
         namespace_pods=pods_there(),
         quotas=all_quotas,
         limit_ranges=limit_ranges(),
+        scalers=scalers(),
         priority_classes=_by_name(priorities()),
         deployments=_with_ours(near.deployments, listed, wanted),
         secrets={name: found is not None for name, found in _found(secrets).items()},

@@ -45,6 +45,10 @@ class ModelServers(pulumi.ComponentResource):
     """In the cluster: serve ConfigMaps, ServiceAccount, the anchor that owns all workloads, the role Deployments."""
 
     resources: list[pulumi.CustomResource]
+    workloads: dict[str, pulumi.CustomResource]
+    """The role Deployments by their names in the cluster."""
+    scaler_seats: dict[str, pulumi.ComponentResource]
+    """By role, what its scaler stands on."""
 
     def __init__(self, name: str, args: ModelServersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("servingstack:serving:ModelServers", name, None, opts)
@@ -61,16 +65,20 @@ class ModelServers(pulumi.ComponentResource):
             role: self._seat(name, role, anchor, is_taken=is_taken)
             for role, is_taken in args.plan.topology.seats.items()
         }
+        self.scaler_seats = {
+            role: self._scaler_seat(name, role, provider, anchor) for role, provider in args.plan.scaler_seats.items()
+        }
         # By their URNs: to depend on a component means to depend on its children, and a seat has none.
-        seated = pulumi.Output.all(*(seat.urn for seat in seats.values())).apply(lambda _: anchor)
-        workloads: list[pulumi.CustomResource] = []
+        urns = [seat.urn for seat in (*seats.values(), *self.scaler_seats.values())]
+        seated = pulumi.Output.all(*urns).apply(lambda _: anchor)
+        self.workloads = {}
         complete: dict[str, pulumi.Output[pulumi.Resource]] = {}
         for planned in args.plan.workloads:
             after = [seated, *(complete[earlier] for earlier in planned.after)]
             workload = self._workload(name, planned, anchor, seats.get(planned.role), after=after, owner=owner)
-            workloads.append(workload)
+            self.workloads[planned.object.name] = workload
             complete[planned.object.name] = rolled_out(workload, partial(args.until_rolled_out, planned.object.name))
-        self.resources = [*read, anchor, *workloads]
+        self.resources = [*read, anchor, *self.workloads.values()]
         self.register_outputs({"topology": args.plan.topology.key})
 
     def _anchor(self, name: str, args: ModelServersArgs, read: Sequence[pulumi.Resource]) -> pulumi.CustomResource:
@@ -110,6 +118,27 @@ class ModelServers(pulumi.ComponentResource):
         seat.register_outputs({})
         return seat
 
+    def _scaler_seat(self, name: str, role: str, provider: str, anchor: pulumi.Resource) -> pulumi.ComponentResource:
+        """What a role's scaler stands on: again nothing but an order.
+
+        A scaler that is dropped would be deleted last, and until then undo the number of Pods that is written again.
+        When it is exchanged for one of another kind, two would pull at one Deployment. So its seat is replaced, and
+        what stood on it goes before any workload changes.
+        """
+        seat = pulumi.ComponentResource(
+            "servingstack:serving:ScalerSeat",
+            f"{name}-{role}-scaler",
+            None,
+            pulumi.ResourceOptions(
+                parent=self,
+                replacement_trigger=provider,
+                delete_before_replace=True,
+                depends_on=[anchor],  # as a workload: nothing is touched before all the rest is as it is to be
+            ),
+        )
+        seat.register_outputs({})
+        return seat
+
     def _workload(
         self,
         name: str,
@@ -130,6 +159,8 @@ class ModelServers(pulumi.ComponentResource):
                 deleted_with=anchor,
                 replace_with=[anchor] if seat is None else [anchor, seat],
                 depends_on=list(after),
+                # The manifest leaves it out; without this the engine would send the number of its last update.
+                ignore_changes=["spec.replicas"] if "replicas" not in workload.object.manifest["spec"] else None,
                 hooks=pulumi.ResourceHookBinding(before_create=[self._devices_free]),
                 custom_timeouts=pulumi.CustomTimeouts(create=timeout, update=timeout, delete=timeout),
             ),

@@ -13,6 +13,7 @@ from components.gateway import Gateway, GatewayArgs
 from components.model_servers import ModelServers, ModelServersArgs
 from components.monitoring import Monitoring, MonitoringArgs
 from components.retained_volumes import RetainedVolumes, RetainedVolumesArgs
+from components.scaling import Scaling, ScalingArgs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,11 @@ class ServingStack(pulumi.ComponentResource):
                 until_may_be_made=args.until_may_be_made,
                 until_rolled_out=args.until_rolled_out,
             ),
+            child,
+        )
+        Scaling(
+            name,
+            ScalingArgs(scalers=plan.modelserver.scalers, workloads=servers.workloads, seats=servers.scaler_seats),
             child,
         )
         self.register_outputs({})

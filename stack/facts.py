@@ -110,6 +110,7 @@ class Wanted:
         storage_classes: whether the classes.
         limits: whether the ResourceQuotas and LimitRanges of the namespace, its Pods where those of all namespaces are
             not known, and the PriorityClasses where a quota is for some of them.
+        scalers: whether the HorizontalPodAutoscalers of the namespace.
         claim_templates: names, in the namespace.
         secrets: names, in the namespace; only whether they are there is asked.
         objects: objects of which the metadata is asked.
@@ -128,6 +129,7 @@ class Wanted:
     rivals: bool = False
     storage_classes: bool = False
     limits: bool = False
+    scalers: bool = False
     claim_templates: frozenset[str] = frozenset()
     secrets: frozenset[str] = frozenset()
     objects: frozenset[Reference] = frozenset()
@@ -155,6 +157,7 @@ class Surroundings:
         volumes: PersistentVolumes by name; a value of None is one that is not there.
         quotas, limit_ranges: of the namespace.
         priority_classes: by name; read only where a quota is for some of them.
+        scalers: HorizontalPodAutoscalers of the namespace.
         replica_sets: of the release.
         deployments: role Deployments of all namespaces; only those of this release where the others were not asked for
             or may not be read.
@@ -185,6 +188,7 @@ class Surroundings:
     quotas: Sequence[Object] | None = None
     limit_ranges: Sequence[Object] | None = None
     priority_classes: Mapping[str, Object] | None = None
+    scalers: Sequence[Object] | None = None
     replica_sets: Sequence[Object] | None = None
     deployments: Sequence[Object] | None = None
     secrets: Mapping[str, bool] = field(default_factory=dict[str, bool])

@@ -119,6 +119,21 @@ def plan_service_account(config: StackConfig) -> tuple[ObjectPlan, ...]:
 
 
 def plan_workload(
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """How many Pods a role has after the update, and between which bounds its scaler keeps it.
+
+    Attributes:
+        is_found: whether its Deployment lives and the engine does not know it. What leaves the number out then gives
+            it up, if it was ours, and Kubernetes sets it to 1; so this once it is written.
+    """
+
+    pods: int
+    floor: int
+    ceiling: int
+    is_found: bool = False
+
+
     config: StackConfig,
     recipe: Recipe,
     placement: Placement,
@@ -130,7 +145,21 @@ def plan_workload(
     after: tuple[str, ...] = (),
     held: Mapping[str, Any] | None = None,
 ) -> WorkloadPlan:
-    """One role Deployment, or one nodePlacement entry's; `held` is the strategy that it has, where that is known."""
+    scaled: Scaled | None = None,
+    """One role Deployment, or one nodePlacement entry's.
+
+    Args:
+        config: the configuration.
+        recipe: the recipe it names.
+        placement: which one.
+        serve: how it serves.
+        topology: the topology.
+        devices: what its Pods claim.
+        contributions: what its Pod template is made from.
+        after: names of the workloads that must have rolled out before.
+        held: the strategy that it has, where that is known.
+        scaled: how many Pods it has and may have, where something else says it: then the manifest does not.
+    """
     budget = startup_budget_seconds(config, recipe)
     grace = serve.drain.grace
     selector = select(config, placement)
@@ -138,9 +167,13 @@ def plan_workload(
     if placement.entry is not None:
         annotations[labels.NODE] = placement.node or ""
     spec: dict[str, Any] = {
-        "replicas": placement.replicas,
+    least, most = (placement.replicas, placement.replicas) if scaled is None else (scaled.floor, scaled.ceiling)
+        **(
+            {"replicas": placement.replicas} if scaled is None else {"replicas": scaled.pods} if scaled.is_found else {}
+        ),
         "selector": {"matchLabels": selector},
-        "strategy": recreate() if placement.entry is not None else strategy_of(config, placement.replicas, held=held),
+        # By the fewest Pods, since it must not change with the number that a scaler chooses.
+        "strategy": recreate() if placement.entry is not None else strategy_of(config, least, held=held),
         "progressDeadlineSeconds": budget + grace,
         "template": {
             "metadata": _pod_meta(config, recipe, placement, serve, topology=topology),
@@ -168,11 +201,13 @@ def plan_workload(
         ),
         role=placement.role,
         entry=placement.entry,
-        replicas=placement.replicas,
+        replicas=placement.replicas if scaled is None else scaled.pods,
+        floor=None if scaled is None else scaled.floor,
+        most=most,
         ready_seconds=budget,
         leave_seconds=grace,
         # One Pod after another in the worst case, each leaving before the next one loads.
-        timeout_seconds=max(1, placement.replicas) * (budget + grace) + SLACK_SECONDS,
+        timeout_seconds=max(1, most) * (budget + grace) + SLACK_SECONDS,
         contributions=contributions,
         after=after,
     )

@@ -8,12 +8,15 @@ from stack import names
 from stack.applied import apply_defaults
 from stack.budget import budget_line, sum_budget
 from stack.contributions import trace_contributions
+from stack.autoscaling import expected_pods, plan_scaler_seats, plan_scalers, refuse_standstill
 from stack.devices import plan_devices
+from stack.capacity import plan_capacity
 from stack.errors import in_order
 from stack.facts import STATE_UNKNOWN, FactsError
 from stack.gateway import endpoint, gateway_name, plan_gateway
-from stack.modelserver import SLACK_SECONDS, plan_serve_config, plan_service_account, plan_workload
-from stack.monitoring import plan_monitoring
+from stack.limits import time_limits
+from stack.modelserver import SLACK_SECONDS, Scaled, plan_serve_config, plan_service_account, plan_workload
+from stack.monitoring import plan_monitoring, plan_watching
 from stack.moves import refuse_moves
 from stack.planned import ModelServerPlan, ProviderPlan, RollOutPlan, StackPlan
 from stack.protection import plan_protection
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 
     from stack.config.root import StackConfig
     from stack.facts import ClusterFacts, StateFacts
-    from stack.planned import ObjectPlan, WorkloadPlan
+    from stack.planned import BudgetLine, ObjectPlan, ScalerPlan, TopologyPlan, WorkloadPlan
+    from stack.recipes.model import Recipe
+    from stack.capacity import RoleCapacity
     from stack.rules import Accepted
     from stack.scalars import Role
     from stack.serve import RoleServe
@@ -82,9 +87,17 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
     )
     router = plan_router(config, recipe, serves, is_disaggregated=topology.is_disaggregated)
     volumes = plan_volumes(config, roles, facts)
+            scaled=_scaled(config, placement, topology, facts=facts, state=state),
     unsettled = () if topology.unknown is None else (topology.unknown,)
     moves = refuse_moves(config, topology, [workload.object.name for workload in workloads], facts=facts, state=state)
     if refused := (*moves, *refuse_claims(config, volumes, facts)):
+    capacities: dict[Role, RoleCapacity] = {
+        role: plan_capacity(serve, least_pods=config.bounds(role)[0], most_pods=config.bounds(role)[1])
+        for role, serve in serves.items()
+    }
+    scalers = plan_scalers(config, capacities)
+    drains: dict[Role, RoleDrain] = {role: serve.drain for role, serve in serves.items()}
+    watched = watch_roles(config, capacities, drains, workloads, scalers)
         raise FactsError((*refused, *unsettled))
     budget = sum_budget(
         [
@@ -117,11 +130,15 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         budget=budget,
         roll_outs={
             planned.name: planned
-            for planned in (*_workload_roll_outs(config, workloads), *_router_roll_outs(config, router))
+            for planned in (*_workload_roll_outs(config, workloads, scalers), *_router_roll_outs(config, router))
         },
         warnings=in_order((*accepted.warnings, *unsettled, *warn_of_claims(config, volumes, facts))),
+            scalers=scalers,
+            scaler_seats=plan_scaler_seats(config),
         applied=apply_defaults(config, recipe, serves),
-        outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget)),
+        outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget))
+        | _drain_outputs(config, recipe, serves)
+        | {"capacity": _capacity_outputs(capacities), "autoscaling": _scaling_outputs(scalers)},
     )
 
 
@@ -131,7 +148,10 @@ def _held_strategies(facts: ClusterFacts, state: StateFacts) -> dict[str, Any]:
     return {**state.strategies, **live}
 
 
-def _workload_roll_outs(config: StackConfig, workloads: tuple[WorkloadPlan, ...]) -> Iterator[RollOutPlan]:
+def _workload_roll_outs(
+    config: StackConfig, workloads: tuple[WorkloadPlan, ...], scalers: tuple[ScalerPlan, ...]
+) -> Iterator[RollOutPlan]:
+    named = {scaler.workload: f"{scaler.object.kind.lower()} {scaler.object.name}" for scaler in scalers}
     for workload in workloads:
         yield RollOutPlan(
             name=workload.object.name,
@@ -204,3 +224,5 @@ def _drain_outputs(config: StackConfig, recipe: Recipe, serves: Mapping[Role, Ro
     }
 
 
+            floor=workload.floor,
+            scaler=named.get(workload.object.name, ""),

@@ -66,6 +66,8 @@ class RollOutPlan:
         ready: Pods that must be available: all, or one where only a leader ever is.
         awaits_leave: whether the old Pods must be gone; those of model servers hold devices until then.
         is_owned: whether the topology anchor owns it, so that one with another owner is about to go.
+        floor: fewest Pods where something else says how many there are, which has to bring them there; else None.
+        scaler: what that is, as kubectl names it (`scaledobject rel-decode`); empty where nothing does.
         timeout_seconds: longest time the whole roll-out may take.
         patience_seconds: longest time one Pod may be stuck.
     """
@@ -79,6 +81,8 @@ class RollOutPlan:
     is_owned: bool
     timeout_seconds: int
     patience_seconds: int
+    floor: int | None = None
+    scaler: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +93,10 @@ class WorkloadPlan:
         role: prefill, decode or aggregated.
         entry: index in nodePlacement, None in replicas mode.
         object: the manifest; the component adds `metadata.ownerReferences`, since only the live anchor has a uid.
-        replicas: Pods wanted.
+        replicas: Pods wanted. Of a role that is scaled by something else: those that it has after the update, which no
+            manifest says.
+        floor, most: fewest and most Pods that its scaler keeps it between; floor is None where the configuration says
+            how many there are.
         ready_seconds: longest time one Pod may take from creation to Ready (start-up budget).
         leave_seconds: longest time one Pod may take to leave (grace period).
         timeout_seconds: how long the engine may wait for a create, update or delete of this workload.
@@ -110,6 +117,45 @@ class WorkloadPlan:
     contributions: Mapping[str, str]
     after: tuple[str, ...] = ()
     because: str = ""
+    floor: int | None = None
+    most: int = 0
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether something else than the configuration says how many Pods there are."""
+        return self.floor is not None
+
+    @property
+    def counted(self) -> Manifest:
+        """Its manifest with the number of Pods, for whoever has to know what is stored in the end."""
+        manifest = self.object.manifest
+        return {**manifest, "spec": {"replicas": self.replicas, **manifest["spec"]}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalerPlan:
+    """What decides how many Pods a role has, in the place of the configuration.
+
+    Attributes:
+        role: whose Pods.
+        workload: name of their Deployment.
+        provider: `hpa`, `keda` or `aibrix`.
+        signal, target, unit: what it looks at, and the number for one Pod that it aims at (with `queueTime` for the
+            role).
+        query: PromQL that gives the signal for the whole role.
+        floor, ceiling: fewest and most Pods.
+    """
+
+    object: ObjectPlan
+    role: str
+    workload: str
+    provider: str
+    signal: str
+    target: float
+    unit: str
+    query: str
+    floor: int
+    ceiling: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,11 +201,18 @@ class TopologyPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelServerPlan:
-    """The model servers: what their Pods read, what protects their anchor, and the workloads."""
+    """The model servers: what their Pods read, what protects their anchor, the workloads, and what scales them.
+
+    Attributes:
+        scaler_seats: for every role what scales it, `none` included. A scaler whose seat is another's is deleted before
+            any workload changes, since an update deletes last what it drops and would let it undo the count till then.
+    """
 
     objects: tuple[ObjectPlan, ...]
     workloads: tuple[WorkloadPlan, ...]
     topology: TopologyPlan
+    scalers: tuple[ScalerPlan, ...] = ()
+    scaler_seats: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +232,7 @@ class BudgetLine:
         part: `prefill`, `decode`, `aggregated` or `epp`.
         pods: number of Pods.
         surge: Pods more, each with the same requests, while they are exchanged for new ones.
+        least: fewest Pods, where a scaler says how many there are; `pods` then is its ceiling. None otherwise.
         cpu_millis: requested CPU of one Pod in 1/1000 cores.
         memory_bytes: requested memory of one Pod in bytes.
         accelerators: NPUs or GPUs of one Pod; None when a template of the operator decides.
@@ -278,3 +332,4 @@ class StackPlan:
             self.modelserver.topology.anchor,
             *(workload.object for workload in self.modelserver.workloads),
         )
+            *(scaler.object for scaler in self.modelserver.scalers),

@@ -143,6 +143,11 @@ def _outage(config: StackConfig, part: PartImpact) -> Problem:
     )
 
 
+def _least(workload: WorkloadPlan) -> int:
+    """Pods that a role is sure to have: what a scaler has brought it to must not decide how Pods are exchanged."""
+    return workload.replicas if workload.floor is None else workload.floor
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Room:
     """Whether there is room for one Pod more, and why not."""
@@ -188,7 +193,7 @@ class _Choice:
                 restarting.append(workload)
             else:
                 is_for_one_pod = workload.object.name in self._one_pod
-                self._strategies[workload.object.name] = settled(workload.replicas, is_for_one_pod=is_for_one_pod)
+                self._strategies[workload.object.name] = settled(_least(workload), is_for_one_pod=is_for_one_pod)
         self._choose(sorted(restarting, key=lambda workload: ROLES.index(workload.role)))
         plan, trial = self._with(self._strategies)
         findings = tuple(self._not_allowed(impact, restarting))
@@ -202,16 +207,16 @@ class _Choice:
             if workload.object.name in self._one_pod:
                 claim = self._one_pod[workload.object.name]
                 self._take(workload, recreate(), f"one Pod alone can mount claim {claim}, so the old one leaves first")
-            elif workload.replicas == 1 and workload.role not in self._allowed:
+            elif _least(workload) == 1 and workload.role not in self._allowed:
                 why = "of a single replica the new Pod has to be Ready before the only one leaves"
                 self._take(workload, surge(), why)
             else:
                 self._strategies[workload.object.name] = in_turn()
         is_open = [workload for workload in restarting if workload.object.name not in self._because]
         for workload in is_open:
-            if workload.replicas == 1:
+            if _least(workload) == 1:
                 self._allow(workload)
-        self._spare([workload for workload in is_open if workload.replicas > 1])
+        self._spare([workload for workload in is_open if _least(workload) > 1])
 
     def _spare(self, several: list[WorkloadPlan]) -> None:
         """Roles that can do with one Pod fewer, and need not where one more is surely possible."""
@@ -314,7 +319,7 @@ class _Choice:
     def _with(self, strategies: Mapping[str, Spec]) -> tuple[StackPlan, TrialFacts]:
         """The plan with these strategies, and the trial as it would be with them."""
         workloads = tuple(self._rolled(each, strategies) for each in self._plan.modelserver.workloads)
-        surges = {each.role: surge_of(each.object.manifest["spec"]) for each in workloads}
+        surges = {each.role: surge_of(each.counted["spec"]) for each in workloads}
         budget = BudgetPlan(
             lines=tuple(
                 replace(line, surge=surges[line.part]) if line.part in surges else line

@@ -9,6 +9,7 @@ from stack.errors import in_order
 from stack.guards import check_guards, sort_findings
 from stack.guards.devices import guard_devices
 from stack.guards.quota import guard_quota
+from stack.guards.scaling import guard_ceilings
 from stack.impact import foresee, render_table
 from stack.strategy import choose_strategies, tell_choices, warn_of_outages
 
@@ -60,6 +61,7 @@ def weigh_change(config: StackConfig, plan: StackPlan, surroundings: Surrounding
             *check_guards(config, plan, surroundings),
             *guard_quota(config, plan, impact, surroundings, trial),
             *found,
+            *guard_ceilings(config, plan, surroundings, trial, supply=chosen.supply),
             *chosen.findings,
         ),
         starting=_starting(impact),

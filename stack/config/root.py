@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from pydantic import Field, ValidationError
 
+from stack.config.autoscaling import AutoscalingConfig
 from stack.config.cluster import ClusterConfig
 from stack.config.devices import DevicesConfig
 from stack.config.gateway import GatewayConfig
@@ -27,7 +28,7 @@ from stack.config.shape import Path, near_key
 from stack.config.storage import StorageConfig
 from stack.config.tracing import TracingConfig
 from stack.errors import HIDDEN, MISSING, UNKNOWN, ConfigError, Problem
-from stack.scalars import DnsLabel, DnsSubdomain, NonEmpty, Release, ServiceName, Strict
+from stack.scalars import DnsLabel, DnsSubdomain, NonEmpty, Release, Role, ServiceName, Strict
 
 DEFAULT_RECIPE = "minimax-m2.7-rbln"
 
@@ -72,6 +73,15 @@ _STAND_INS: Final[Mapping[str, object]] = {
     "release": "stand-in",
     "namespace": "stand-in",
     "context": "stand-in",
+    def bounds(self, role: Role) -> tuple[int, int]:
+        """Fewest and most Pods of a role: floor and ceiling of its scaler, else twice what is configured."""
+        configured = self.modelserver.pods()[role]
+        scaling = self.autoscaling.of(role)
+        if scaling.provider == "none" or self.modelserver.node_placement:
+            return configured, configured
+        floor = configured if scaling.min_replicas is None else scaling.min_replicas
+        return floor, floor if scaling.max_replicas is None else scaling.max_replicas
+
     "cluster": {"identifier": "stand-in"},
 }
 

@@ -13,6 +13,7 @@ from stack.guards.finding import GuardFinding, GuardProblem, GuardsError, sort_f
 from stack.guards.identity import guard_names
 from stack.guards.nodes import guard_nodes
 from stack.guards.prerequisites import guard_prerequisites
+from stack.guards.scaling import guard_rivals_of_scalers
 from stack.guards.serial import guard_serial
 from stack.guards.volumes import guard_volumes
 
@@ -30,6 +31,7 @@ def check_guards(config: StackConfig, plan: StackPlan, surroundings: Surrounding
         *guard_volumes(config, plan, surroundings),
         *guard_prerequisites(config, plan, surroundings),
         *guard_names(config, plan, surroundings),
+        *guard_rivals_of_scalers(plan, surroundings),
         *guard_nodes(config, plan, surroundings),
         *guard_serial(plan, surroundings),
     )

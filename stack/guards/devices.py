@@ -299,7 +299,7 @@ class Change:
     def __init__(self, plan: StackPlan, impact: Impact, surroundings: Surroundings, trial: TrialFacts) -> None:
         self._surroundings = surroundings
         self._trial = trial
-        self._specs = dict(_claim_specs(plan, surroundings))
+        self._specs = dict(claim_specs(plan, surroundings))
         self._live = {
             live["metadata"]["name"]: live
             for live in surroundings.deployments or ()
@@ -463,7 +463,7 @@ class Change:
         live, result = self._live.get(name), self._trial.results.get(name)
         if live is None or result is None:
             return True
-        return _placement_of(live) != _placement_of(result)
+        return placement_of(live) != placement_of(result)
 
     def _beside(self, part: PartImpact, workload: WorkloadImpact) -> Demand:
         tie = self._ties.get(workload.name)
@@ -495,14 +495,15 @@ def _is_beside_old(part: PartImpact, workload: WorkloadImpact) -> bool:
     return is_rolled or workload.happens is Happening.SCALES_UP
 
 
-def _claim_specs(plan: StackPlan, surroundings: Surroundings) -> Iterator[tuple[str, Object | None]]:
+def claim_specs(plan: StackPlan, surroundings: Surroundings) -> Iterator[tuple[str, Object | None]]:
+    """What each claim template asks for, by name, None for one that is not there."""
     for name, live in surroundings.claim_templates.items():
         yield name, None if live is None else live["spec"]["spec"]
     for planned in plan.claims:
         yield planned.name, planned.manifest["spec"]["spec"]
 
 
-def _placement_of(deployment: Object) -> Object:
+def placement_of(deployment: Object) -> Object:
     """What of a Pod template decides where its Pods can be."""
     spec: Object = deployment["spec"]["template"]["spec"]
     containers = (*(spec.get("initContainers") or ()), *spec["containers"])
@@ -562,7 +563,8 @@ def _way_out(config: StackConfig, change: Change, outlook: Outlook) -> tuple[str
         return "devices", "", f"Ask for fewer Pods ({counts}), free devices ({WHO_HOLDS}), or {back}"
     if outlook.moment is not Moment.BESIDE:
         return "devices", "", f"Ask for what a node has, or for fewer Pods ({counts}), or free devices: {WHO_HOLDS}"
-    return "modelserver.replicas", counts, f"Ask for fewer Pods, or free devices: {WHO_HOLDS}"
+    asking = [workload.name for part in change.parts if part.new or part.extra_pods for workload in part.workloads]
+    return references.key_of_counts(change.plan, asking), counts, f"Ask for fewer Pods, or free devices: {WHO_HOLDS}"
 
 
 def _way_out_of_surge(config: StackConfig, change: Change, surging: Sequence[PartImpact]) -> tuple[str, str, str]:

@@ -55,12 +55,13 @@ def guard_nodes(config: StackConfig, plan: StackPlan, surroundings: Surroundings
         else:
             yield finding
     yield from _room_on_named(config, fitting, around)
+    counted = {each.object.name: references.key_of_count(each) for each in plan.modelserver.workloads}
     parts = [
-        _Part(name=name, part=part, manifest=manifest)
-        for name, (part, manifest) in references.deployments(plan).items()
+        _Part(name=name, key=counted.get(name, "router.epp.replicas"), manifest=manifest)
+        for name, (_, manifest) in references.deployments(plan).items()
         if name not in {workload.object.name for workload in placed}
     ]
-    yield from _room_anywhere([part for part in parts if part.is_judged], around)
+    yield from _room_anywhere(plan, [part for part in parts if part.is_judged], around)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +129,10 @@ class Around:
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """A Deployment whose Pods may go to several nodes."""
+    """A Deployment whose Pods may go to several nodes, and the key that says how many."""
 
     name: str
-    part: str
+    key: str
     manifest: Manifest
 
     @property
@@ -149,10 +150,6 @@ class _Part:
     @property
     def is_judged(self) -> bool:
         return self.pods > 0 and _has_usual_scheduler(self.pod)
-
-    @property
-    def key(self) -> str:
-        return "router.epp.replicas" if self.part == references.EPP else f"modelserver.replicas.{self.part}"
 
 
 def _has_usual_scheduler(pod: Manifest) -> bool:
@@ -263,10 +260,10 @@ def _room_on_named(config: StackConfig, workloads: Sequence[WorkloadPlan], aroun
 # --- room anywhere ----------------------------------------------------------------------------------------------------
 
 
-def _room_anywhere(parts: Sequence[_Part], around: Around) -> Iterator[GuardFinding]:
+def _room_anywhere(plan: StackPlan, parts: Sequence[_Part], around: Around) -> Iterator[GuardFinding]:
     """Each part by itself; where each has room, all of them together."""
     findings = [finding for part in parts if (finding := _room_for(part, around)) is not None]
-    yield from findings or _room_together(parts, around)
+    yield from findings or _room_together(plan, parts, around)
 
 
 def _room_for(part: _Part, around: Around) -> GuardFinding | None:
@@ -314,7 +311,7 @@ def _of_many(why: str) -> str:
     return f"{MANY.get(verb, verb)} {rest}"
 
 
-def _room_together(parts: Sequence[_Part], around: Around) -> Iterator[GuardFinding]:
+def _room_together(plan: StackPlan, parts: Sequence[_Part], around: Around) -> Iterator[GuardFinding]:
     """The sum of all requests against all room that any part may use."""
     asked: Counter[str] = Counter()
     for part in parts:
@@ -334,7 +331,7 @@ def _room_together(parts: Sequence[_Part], around: Around) -> Iterator[GuardFind
     if short:
         yield refusal(
             "nodes",
-            "modelserver.replicas",
+            references.key_of_counts(plan, [part.name for part in parts]),
             "",
             f"all Pods of the stack, the endpoint picker included, ask for {_say(asked, short)}, and beside the Pods "
             f"of others {_say(free, short)} are free on all nodes that they may use",

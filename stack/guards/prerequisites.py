@@ -34,6 +34,8 @@ PROJECTS = {
     GATEWAY_API: "the CRDs of the Gateway API, v1.2 or newer",
     POOL_GROUP: "the CRDs of the Gateway API Inference Extension, v1.4 or newer",
     "networking.istio.io": "Istio",
+    "keda.sh": "KEDA 2.18 or newer",
+    "autoscaling.aibrix.ai": "AIBrix",
     "monitoring.coreos.com": "the Prometheus Operator",
     "operator.victoriametrics.com": "the VictoriaMetrics operator",
 }
@@ -46,6 +48,7 @@ def guard_prerequisites(config: StackConfig, plan: StackPlan, surroundings: Surr
     missing = list(_kinds(config, plan, surroundings))
     yield from missing
     yield from _bundles(config, plan, surroundings)
+    yield from _metrics(plan, surroundings)
     has_dra = not any(finding.problem.key == "devices" for finding in missing)
     namespace = list(_namespace(config, surroundings))
     yield from namespace
@@ -155,6 +158,26 @@ def _bundles(config: StackConfig, plan: StackPlan, surroundings: Surroundings) -
                 f"v{_dotted(oldest)}",
                 fix=f"Install {PROJECTS[group]}",
             )
+
+
+def _metrics(plan: StackPlan, surroundings: Surroundings) -> Iterator[GuardFinding]:
+    """Metrics that nobody serves: an adapter may come after the stack whose metrics it needs, so nothing is refused.
+
+    An adapter without any metric yet lists no kinds, so only its group is looked at.
+    """
+    for version, key in references.metrics(plan).items():
+        group = version.rpartition("/")[0]
+        if surroundings.served.get(version, True) or (surroundings.groups or {}).get(group, (version,)):
+            continue
+        scalers = [scaler for scaler in plan.modelserver.scalers if key == f"autoscaling.{scaler.role}.provider"]
+        yield warning(
+            "prerequisites",
+            key,
+            scalers[0].provider,
+            f"nothing serves {group}, so this scaler finds no metric, and the number of Pods stays as it is",
+            fix="Install a metrics adapter, such as prometheus-adapter, with the rule in docs/scaling.md, or use "
+            "provider: keda",
+        )
 
 
 def _dotted(version: tuple[int, int]) -> str:

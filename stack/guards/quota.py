@@ -659,7 +659,8 @@ class _Count:
             for resource, count in beyond.items()
         ]
         is_router = all(references.deployments(self.namespace.plan)[name][0] == references.EPP for name in names)
-        key, fix = "modelserver.replicas", "Run fewer Pods, or have the quota raised"
+        key = references.key_of_counts(self.namespace.plan, names)
+        fix = "Run fewer Pods, or have the quota raised"
         if is_router:
             key, fix = "router.epp", "Have the quota raised"
         elif surging is not None:
@@ -743,7 +744,7 @@ class _Count:
                 elif objects[reference] is None:
                     made += charge
         new_sets = sum(
-            not had_its_template(workload, self.namespace.surroundings, self.namespace.trial)
+            not had_its_template(workload.name, self.namespace.surroundings, self.namespace.trial)
             for workload in self._workloads()
             if workload.new and (workload.happens is Happening.CREATED or workload.is_template_changed)
         )

@@ -17,14 +17,16 @@ from stack.protection import API_VERSION as ADMISSION
 from stack.rollout import devices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from stack.config.root import StackConfig
-    from stack.planned import Manifest, ObjectPlan, StackPlan
+    from stack.planned import Manifest, ObjectPlan, StackPlan, WorkloadPlan
 
 DRA = "resource.k8s.io/v1"
 EPP = "epp"
-BUILT_IN = frozenset({"v1", "apps/v1", "rbac.authorization.k8s.io/v1"})
+CUSTOM_METRICS, EXTERNAL_METRICS = "custom.metrics.k8s.io/v1beta2", "external.metrics.k8s.io/v1beta1"
+"""The newest versions; which of them an adapter serves matters to nobody."""
+BUILT_IN = frozenset({"v1", "apps/v1", "autoscaling/v2", "policy/v1", "rbac.authorization.k8s.io/v1"})
 """API versions that every Kubernetes serves."""
 
 
@@ -42,9 +44,30 @@ class Use:
 
 
 def deployments(plan: StackPlan) -> dict[str, tuple[str, Manifest]]:
-    """Every Deployment of the plan by name, with its part: a role, or `epp`."""
-    found = {workload.object.name: (workload.role, workload.object.manifest) for workload in plan.modelserver.workloads}
+    """Every Deployment of the plan by name, with its part: a role, or `epp`; with its Pods, whoever counts them."""
+    found = {workload.object.name: (workload.role, workload.counted) for workload in plan.modelserver.workloads}
     return found | {planned.name: (EPP, planned.manifest) for planned in plan.router if planned.kind == "Deployment"}
+
+
+def key_of_count(workload: WorkloadPlan) -> str:
+    """The key that says how many Pods a workload has: of a scaled one the bound that lowers it."""
+    if workload.floor is None:
+        return f"modelserver.replicas.{workload.role}"
+    bound = "minReplicas" if workload.replicas <= workload.floor else "maxReplicas"
+    return f"autoscaling.{workload.role}.{bound}"
+
+
+def key_of_counts(plan: StackPlan, names: Collection[str]) -> str:
+    """The keys that say how many Pods some Deployments have together.
+
+    Args:
+        plan: the plan.
+        names: of Deployments; what is no role has no say.
+    """
+    counted = [workload for workload in plan.modelserver.workloads if workload.object.name in names]
+    if not any(workload.is_scaled for workload in counted):
+        return "modelserver.replicas"
+    return ", ".join(dict.fromkeys(map(key_of_count, counted)))
 
 
 def pod_spec(manifest: Manifest) -> Manifest:
@@ -186,21 +209,34 @@ def kinds(config: StackConfig, plan: StackPlan) -> dict[str, dict[str, str]]:
     return dict(found)
 
 
+KEYS_OF_GROUPS: Mapping[str, str] = {
+    "networking.istio.io": "gateway.className",
+    "keda.sh": "autoscaling",
+    "autoscaling.aibrix.ai": "autoscaling",
+    GATEWAY_API: "gateway.enabled",
+    POOL_GROUP: "router.inferencePool.create",
+    ADMISSION.rpartition("/")[0]: "rollout.protectTopology",
+    "resource.k8s.io": "devices",
+}
+"""The key that has objects of an API group made. What is in none of these is for `monitoring`."""
+
+
+def metrics(plan: StackPlan) -> dict[str, str]:
+    """APIs of metrics that Kubernetes' own scaler asks, by whomever it was made: `group/version` -> the key.
+
+    KEDA brings its own. Others have the signal from an adapter, as one of each Pod or as one of the role.
+    """
+    return {
+        CUSTOM_METRICS if scaler.signal == "occupancy" else EXTERNAL_METRICS: f"autoscaling.{scaler.role}.provider"
+        for scaler in reversed(plan.modelserver.scalers)
+        if scaler.provider in {"hpa", "aibrix"}
+    }
+
+
 def _key_of_kind(config: StackConfig, version: str) -> str:
-    match version.rpartition("/")[0]:
-        case "networking.istio.io":
-            return "gateway.className"
-        case group if group == GATEWAY_API:
-            return "gateway.enabled"
-        case group if group == POOL_GROUP:
-            return "router.inferencePool.create"
-        case group if f"{group}/v1" == ADMISSION:
-            return "rollout.protectTopology"
-        case "resource.k8s.io":
-            return "devices"
-        case _:
-            assert config.monitoring.enabled  # noqa: S101  # nothing else is of a group of its own
-            return "monitoring.provider"
+    key = KEYS_OF_GROUPS.get(version.rpartition("/")[0])
+    assert key is not None or config.monitoring.enabled  # noqa: S101  # nothing else is of a group of its own
+    return key or "monitoring.provider"
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stack.facts import Surroundings, TrialFacts
-    from stack.impact import PartImpact, WorkloadImpact
+    from stack.impact import PartImpact
 
 NOT_THIS_CHANGES = frozenset({Happening.GOES_BACK, Happening.CONTINUES})
 
@@ -40,18 +40,18 @@ def is_asked_before(parts: Iterable[PartImpact], surroundings: Surroundings, tri
 
     def is_before(part: PartImpact) -> bool:
         restarts_back = part.happens is Happening.RESTARTS and all(
-            had_its_template(workload, surroundings, trial) for workload in part.workloads if workload.new
+            had_its_template(workload.name, surroundings, trial) for workload in part.workloads if workload.new
         )
         return part.happens in NOT_THIS_CHANGES or (is_taken_back and restarts_back)
 
     return bool(asking) and all(map(is_before, asking))
 
 
-def had_its_template(workload: WorkloadImpact, surroundings: Surroundings, trial: TrialFacts) -> bool:
+def had_its_template(name: str, surroundings: Surroundings, trial: TrialFacts) -> bool:
     """Whether one of a Deployment's ReplicaSets has the template that it gets."""
-    result = trial.results.get(workload.name)
+    result = trial.results.get(name)
     return result is not None and any(
         is_same_template(found["spec"]["template"], result["spec"]["template"])
         for found in surroundings.replica_sets or ()
-        if found["metadata"]["name"] == f"{workload.name}-{found['metadata']['labels'].get(TEMPLATE_HASH)}"
+        if found["metadata"]["name"] == f"{name}-{found['metadata']['labels'].get(TEMPLATE_HASH)}"
     )

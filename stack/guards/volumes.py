@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from stack.config.root import StackConfig
     from stack.facts import Object, Surroundings
+    from stack.guards.finding import Idle
     from stack.planned import Manifest, StackPlan, VolumePlan, WorkloadPlan
 
 BOUND, PENDING, LOST = "Bound", "Pending", "Lost"
@@ -273,9 +274,9 @@ class _Outside:
     def kubectl(self) -> str:
         return f"kubectl -n {self.config.namespace}"
 
-    def refuse(self, why: str, fix: str, *, said: str | None = None) -> GuardFinding:
+    def refuse(self, why: str, fix: str, *, said: str | None = None, idle: Idle = "warn") -> GuardFinding:
         value = self.name if said is None else said
-        return refusal("volumes", self.key, value, why, fix=fix, workloads=self.mounts, idle="warn")
+        return refusal("volumes", self.key, value, why, fix=fix, workloads=self.mounts, idle=idle)
 
     def warn(self, why: str, fix: str, *, said: str | None = None) -> GuardFinding:
         value = self.name if said is None else said
@@ -335,7 +336,9 @@ class _Outside:
     def _single(self, said: str, *, is_one_pod: bool) -> Iterator[GuardFinding]:
         """For one node or one Pod, against the Pods that mount it (*Scaling and Upgrades*, access modes)."""
         entries = self.config.modelserver.node_placement
-        pods = sum(workload.replicas for workload in self.workloads)
+        # The ceiling counts: when a scaler brings the second Pod, nobody is asked.
+        pods = sum(workload.most for workload in self.workloads)
+        may_come = pods > sum(workload.replicas for workload in self.workloads)
         nodes = {entries[workload.entry].node for workload in self.workloads if workload.entry is not None}
         who, shared = "Pod" if is_one_pod else "node", "Name a claim that is ReadWriteMany"
         rolling = "Set modelserver.strategy to type: RollingUpdate with maxSurge: 0, maxUnavailable: 1"
@@ -343,8 +346,8 @@ class _Outside:
             why = f"only one {who} can mount this claim, and the Pods that do are on {len(nodes)} nodes"
             yield self.refuse(why, shared, said=said)
         elif pods > 1 and (is_one_pod or not nodes):
-            why = f"only one {who} can mount this claim, and {pods} Pods do"
-            yield self.refuse(why, f"{shared}, or run one Pod", said=said)
+            why = f"only one {who} can mount this claim, and {'up to ' * may_come}{pods} Pods do"
+            yield self.refuse(why, f"{shared}, or run one Pod", said=said, idle="refuse" if may_come else "warn")
         elif self.surges.isdisjoint(workload.role for workload in self.workloads):
             return
         elif is_one_pod:

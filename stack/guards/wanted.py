@@ -45,16 +45,21 @@ def wanted(
     has_classes = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in volumes)
     managed = {planned.name for planned in plan.claims}
     asks_scheduler = start_servers and takes_devices
+    # A ceiling is judged whether or not this change starts a Pod: later the scaler will, and nobody is asked then.
+    judges_ceilings = bool(plan.modelserver.scalers) and takes_devices and on("devices")
     return Wanted(
         namespace=plan.namespace,
         release=plan.release,
-        nodes=(start_some and on("nodes")) or (start_servers and on("devices")),
-        slices=asks_scheduler and on("serial", "devices"),
-        resource_claims=asks_scheduler and on("devices", "quota"),
-        device_classes=takes_devices and (on("prerequisites") or (start_servers and on("serial", "devices", "quota"))),
+        nodes=(start_some and on("nodes")) or (start_servers and on("devices")) or judges_ceilings,
+        slices=(asks_scheduler and on("serial", "devices")) or judges_ceilings,
+        resource_claims=(asks_scheduler and on("devices", "quota")) or judges_ceilings,
+        device_classes=takes_devices
+        and (on("prerequisites") or (start_servers and on("serial", "devices", "quota")) or judges_ceilings),
         rivals=asks_scheduler and on("serial"),
         storage_classes=has_classes and on("volumes", "prerequisites", "quota"),
         limits=(start_some or any(changes_of_volumes(plan, near.volume_claims))) and on("quota"),
+        # Of roles that are not scaled as well: somebody else may scale them. The ceilings in force are told by it, too.
+        scalers=(bool(plan.modelserver.workloads) and on("names")) or judges_ceilings,
         claim_templates=frozenset(templates.keys() - managed)
         if on("prerequisites", "serial", "devices", "quota")
         else frozenset(),
@@ -69,7 +74,9 @@ def wanted(
         if on("quota")
         else frozenset(),
         volumes=_bound_volumes(plan, near) if start_servers and on("devices") else frozenset(),
-        served=frozenset(references.kinds(config, plan)) if on("prerequisites") else frozenset(),
+        served=frozenset({*references.kinds(config, plan), *references.metrics(plan)})
+        if on("prerequisites")
+        else frozenset(),
     )
 
 

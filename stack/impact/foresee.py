@@ -29,7 +29,7 @@ from stack.router import START_SECONDS
 from stack.scalars import ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from stack.config.root import StackConfig
     from stack.facts import Surroundings, TrialFacts
@@ -118,11 +118,12 @@ class _Change:
         return [
             Wanted(
                 part=each.role,
-                manifest=each.object.manifest,
+                manifest=each.counted,
                 record=Record(values=each.contributions),
                 start_seconds=each.ready_seconds,
                 entry=each.entry,
                 after=each.after,
+                is_scaled=each.is_scaled,
             )
             for each in self.plan.modelserver.workloads
         ]
@@ -145,9 +146,9 @@ class _Change:
         for each in wanted:
             live = self.live.get(each.name)
             if live is None:
-                judged.append(judge_starting(each, self.trial, is_first=not self.live))
+                judged.append(judge_starting(each, is_first=not self.live))
             elif self.topology.changes:
-                judged.append(judge_replaced(live, each, self.trial, Method.ALL_DOWN))
+                judged.append(judge_replaced(live, each, Method.ALL_DOWN))
             else:
                 judged.append(judge_standing(live, each, self.trial))
         return judged + [
@@ -169,8 +170,15 @@ class _Change:
             part = exchange_all(role, judged, start if is_made else None, self.plan.budget, drain=drain)
             freed = tuple(uid for each in self.live_roles if each.part == role for uid in each.all_pods)
             keys = shown(deltas) if part.before and part.after else ()
-            parts.append(replace(part, keys=keys, freed=freed))
+            parts.append(replace(part, keys=keys, freed=freed, notes=(*part.notes, *self._returns(role, part))))
         return parts, outage_of(every, cache.worst(part.cache for part in parts), why=WHY_ALL_GO)
+
+    def _returns(self, role: str, part: PartImpact) -> Iterator[str]:
+        """With how many Pods a scaled role comes back: nothing remembers what its scaler had brought it to."""
+        scaler = next((each for each in self.plan.modelserver.scalers if each.role == role), None)
+        if scaler is not None and part.before and part.after:
+            now = f", and has {part.before} now" if part.before > scaler.floor else ""
+            yield f"it returns at its floor of {scaler.floor} (autoscaling.{role}.minReplicas){now}"
 
     def _start(self, role: str, judged: Sequence[Judged]) -> CompileCache | None:
         """What new Pods of the role find in the compile cache; None if none is made."""
@@ -210,9 +218,9 @@ class _Change:
             reason = self.trial.unknown or NOT_ASKED
             return unknown_part("epp", manifest["spec"]["replicas"], reason=reason)
         if live is None:
-            judged = judge_starting(wanted, self.trial, is_first=not self.live)
+            judged = judge_starting(wanted, is_first=not self.live)
         elif live.selector != manifest["spec"]["selector"]["matchLabels"]:
-            judged = judge_replaced(live, wanted, self.trial, Method.REPLACE)
+            judged = judge_replaced(live, wanted, Method.REPLACE)
         else:
             judged = judge_standing(live, wanted, self.trial)
         return self._picked(judged)

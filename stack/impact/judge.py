@@ -43,6 +43,7 @@ class Wanted:
         record: what it is made from.
         start_seconds: longest time one of its Pods may take to become Ready.
         after: names of Deployments that have to be exchanged before it.
+        is_scaled: whether something else than the configuration says how many Pods it has.
     """
 
     part: str
@@ -51,11 +52,17 @@ class Wanted:
     start_seconds: int
     entry: int | None = None
     after: tuple[str, ...] = ()
+    is_scaled: bool = False
 
     @property
     def name(self) -> str:
         """Name in the cluster."""
         return self.manifest["metadata"]["name"]
+
+    @property
+    def pods(self) -> int:
+        """Pods that it will ask for."""
+        return self.manifest["spec"]["replicas"]
 
     @property
     def place(self) -> str:
@@ -65,7 +72,7 @@ class Wanted:
     @property
     def replicas_key(self) -> str:
         """The config key that says how many Pods there are."""
-        return replicas_key(self.part)
+        return f"autoscaling.{self.part}" if self.is_scaled else replicas_key(self.part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +170,9 @@ def judge_leaving(live: LiveWorkload) -> Judged:
     )
 
 
-def judge_starting(wanted: Wanted, trial: TrialFacts, *, is_first: bool) -> Judged:
+def judge_starting(wanted: Wanted, *, is_first: bool) -> Judged:
     """A Deployment that is not there yet; `is_first` says that nothing of the stack is, so that no key is to blame."""
-    pods = _pods(wanted, trial, 0)
+    pods = wanted.pods
     key = (
         number_of_pods(wanted.replicas_key, 0, pods)
         if wanted.entry is None
@@ -173,6 +180,7 @@ def judge_starting(wanted: Wanted, trial: TrialFacts, *, is_first: bool) -> Judg
     )
     return Judged(
         impact=WorkloadImpact(
+            is_scaled=wanted.is_scaled,
             name=wanted.name,
             part=wanted.part,
             entry=wanted.entry,
@@ -200,7 +208,7 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
     deltas = None if live.record is None else compare(live.record, wanted.record)
     # Without a dry run the keys alone tell it, if they tell of a change; that there is none they can't promise.
     is_guessed = is_changed is None and bool(deltas)
-    pods = _pods(wanted, trial, live.replicas)
+    pods = wanted.pods
     standing = live.standing(template)
     strategy = Strategy.read((result if template is not None else wanted.manifest)["spec"], pods)
     done = exchange(
@@ -227,6 +235,7 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
         keys = (*keys, number_of_pods(wanted.replicas_key, live.replicas, pods))
     return Judged(
         impact=WorkloadImpact(
+            is_scaled=wanted.is_scaled,
             name=live.name,
             part=live.part,
             entry=live.entry,
@@ -258,13 +267,14 @@ def judge_standing(live: LiveWorkload, wanted: Wanted, trial: TrialFacts) -> Jud
     )
 
 
-def judge_replaced(live: LiveWorkload, wanted: Wanted, trial: TrialFacts, method: Method) -> Judged:
+def judge_replaced(live: LiveWorkload, wanted: Wanted, method: Method) -> Judged:
     """A Deployment that is deleted with its Pods and made anew."""
     gone = judge_leaving(live)
-    pods = _pods(wanted, trial, live.replicas)
+    pods = wanted.pods
     deltas = None if live.record is None else compare(live.record, wanted.record)
     return Judged(
         impact=WorkloadImpact(
+            is_scaled=wanted.is_scaled,
             name=live.name,
             part=live.part,
             entry=live.entry,
@@ -309,12 +319,6 @@ def _paused(live: LiveWorkload) -> str:
         f"Deployment {live.name} is paused (`kubectl rollout pause`), so none of its Pods is exchanged until somebody "
         f"runs `kubectl -n {meta['namespace']} rollout resume deployment/{live.name}`"
     )
-
-
-def _pods(wanted: Wanted, trial: TrialFacts, live: int) -> int:
-    """Pods that it will ask for. Where the plan leaves them to an autoscaler only the API server's answer has them."""
-    answered: int = trial.results.get(wanted.name, {}).get("spec", {}).get("replicas", live)
-    return wanted.manifest["spec"].get("replicas", answered)
 
 
 def _happens(live: LiveWorkload, standing: Standing, *, is_changed: bool | None, pods: int) -> Happening:

@@ -128,6 +128,7 @@ class WorkloadImpact:
         drain_seconds, start_seconds: longest time that one Pod may take to leave, and to become Ready.
         about_start_seconds: how long the quickest of its Pods took from its devices to Ready; None where none tells.
         waits_for: names of Deployments that have to be exchanged before it.
+        is_scaled: whether something else than this change says how many Pods it has.
     """
 
     name: str
@@ -153,6 +154,7 @@ class WorkloadImpact:
     start_seconds: int = 0
     about_start_seconds: int | None = None
     waits_for: tuple[str, ...] = ()
+    is_scaled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

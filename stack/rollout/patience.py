@@ -8,6 +8,7 @@ two looks if the Pod was stuck at both of them, excused at neither, and not held
   or the Pod is Ready.
 * crashing: when the Pod is Ready, or it was an init container and that has done its work.
 * overdue in leaving (see `departures`): when it is gone.
+* fewer than the floor: when the scaler has asked for as many, or something else is waited for.
 
 The clock of a crashing container goes on while it runs between two crashes, and is held once it has run for longer than
 it did before its last crash: then it got further than ever, and what it is at now (loading a model takes many minutes)
@@ -45,7 +46,7 @@ class Case:
     """One Pod in one kind of trouble, as of the last look.
 
     Attributes:
-        pod: its name; None when Kubernetes can't even make one.
+        pod: its name; None when Kubernetes can't even make one, or nobody asks for more.
         seconds: how long it has been stuck, without the time for which it was excused.
         excuse: which leaving Pod holds what it waits for; None when there is none.
         is_held: whether it crashed, and has been running for longer than before the crash.
@@ -207,6 +208,8 @@ def _open(state: RollOut, before: Mapping[_Key, _Clock]) -> Iterator[tuple[_Key,
     """Every case there is at a look, but for Pods that ended."""
     if state.refused is not None:
         yield (None, state.refused.kind), state.refused
+    if (unscaled := state.unscaled) is not None:
+        yield (None, unscaled.kind), unscaled
     for pod in state.new:
         if pod.is_ready:
             continue

@@ -43,6 +43,8 @@ class Kind(Enum):
     """Told to go, and still there long after its grace period."""
     REFUSED = "refused"
     """Not a Pod at all yet: the API server takes none from the ReplicaSet (quota, admission)."""
+    UNSCALED = "fewer than the floor of their scaler"
+    """Nothing is wrong with any Pod: the scaler that is to bring more does nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

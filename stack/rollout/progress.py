@@ -34,6 +34,7 @@ class RollOut:
         new: Pods of that template that stay. old: Pods of others that were not told to go yet. leaving: told to go and
             still there, of whatever template. ended: over, of whatever template.
         awaits_leave: whether a Pod that leaves is waited for.
+        floor: fewest Pods that a scaler has to bring there first; 0 where none does.
         refused: why Kubernetes can't make Pods, None when it can.
         gave_up: why Kubernetes gave up, None while it still tries.
         is_paused: whether somebody told Kubernetes not to roll out any template for now (`kubectl rollout pause`).
@@ -50,6 +51,7 @@ class RollOut:
     leaving: tuple[PodState, ...]
     ended: tuple[PodState, ...]
     awaits_leave: bool
+    floor: int
     refused: Trouble | None
     gave_up: str | None
     is_paused: bool
@@ -62,6 +64,10 @@ class RollOut:
         observed = is_observed(deployment)
         wanted: int = deployment["spec"].get("replicas", 1)
         states = sorted(map(PodState.read, pods), key=lambda pod: pod.name)
+        leaving = [pod for pod in states if pod.is_leaving and not pod.is_over]
+        if plan.floor is not None and observed and newest is not None:
+            # A scaler takes Pods away whenever it likes; those of the newest template are no part of the roll-out.
+            leaving = [pod for pod in leaving if pod.template != newest]
         staying = [pod for pod in states if not pod.is_over and not pod.is_leaving]
         return cls(
             wanted=wanted,
@@ -72,9 +78,10 @@ class RollOut:
             newest=newest if observed else None,
             new=tuple(pod for pod in staying if observed and newest is not None and pod.template == newest),
             old=tuple(pod for pod in staying if not observed or newest is None or pod.template != newest),
-            leaving=tuple(pod for pod in states if pod.is_leaving and not pod.is_over),
+            leaving=tuple(leaving),
             ended=tuple(pod for pod in states if pod.is_over),
             awaits_leave=plan.awaits_leave,
+            floor=plan.floor or 0,
             refused=_refused(conditions.get("ReplicaFailure", {})) if observed else None,
             gave_up=_gave_up(conditions.get("Progressing", {})) if observed else None,
             is_paused=deployment["spec"].get("paused", False),
@@ -87,6 +94,21 @@ class RollOut:
         Ready ones are counted among the new Pods, so that a leader from before the change is not taken for its
         successor; what leaves no longer counts, and is only waited for where it holds something.
         """
+        return self.wanted >= self.floor and self._has_what_it_wants
+
+    @property
+    def unscaled(self) -> Trouble | None:
+        """What to say of a scaler that has not asked for its floor, once nothing else is waited for.
+
+        It brings that many at once, whatever its metrics are; one that nobody runs never does, and no Pod shows it.
+        """
+        if self.wanted >= self.floor or not self._has_what_it_wants:
+            return None
+        message = f"its scaler asks for no more than {self.wanted}"
+        return Trouble(kind=Kind.UNSCALED, reason=f"at least {self.floor} are wanted", message=message)
+
+    @property
+    def _has_what_it_wants(self) -> bool:
         return (
             self.is_observed
             and self.updated == self.wanted == len(self.new)

@@ -31,6 +31,7 @@ REMEDIES: Mapping[Kind, str] = {
     Kind.ENDED: "Look at `{kubectl} describe pod {pod}` and at its node, and mend what they say.",
     Kind.TERMINATING: "{leave}",
     Kind.REFUSED: "Mend the quota or the policy that is named, see `{kubectl} describe deployment {pod}`.",
+    Kind.UNSCALED: "Look at `{kubectl} describe {scaler}`, and whether what works on it runs.",
 }
 REMEDIES_OF_THE_EPP: Mapping[Kind, str] = {
     Kind.UNSCHEDULABLE: "Make room on a node that it may use (router.epp.resources, nodeSelector, tolerations, "
@@ -66,6 +67,8 @@ def _progress(state: RollOut, cases: Sequence[Case], *, is_blurred: bool) -> str
         _counted(f"{state.updated} of {state.wanted} Pods updated", state.new),
         _counted(f"{state.available} available", [pod for pod in (*state.new, *state.old) if pod.is_ready]),
     ]
+    if state.wanted < state.floor:
+        parts.append(f"its scaler has not asked for {state.floor} yet")
     if not state.is_observed:
         parts.append("Kubernetes has not looked at the change yet")
     for what, pods in (
@@ -76,7 +79,8 @@ def _progress(state: RollOut, cases: Sequence[Case], *, is_blurred: bool) -> str
         if pods:
             parts.append(f"{what}: {join(pod.name for pod in pods)}")
     stuck: dict[str, list[str]] = {}
-    for case in sorted(cases, key=lambda case: case.pod or ""):
+    told = [case for case in cases if case.trouble.kind is not Kind.UNSCALED]  # said above
+    for case in sorted(told, key=lambda case: case.pod or ""):
         stuck.setdefault(_trouble(case, is_blurred=is_blurred), []).extend([case.pod] if case.pod else [])
     parts += [f"{join(pods)}: {why}" if pods else why for why, pods in stuck.items()]
     return f"{parts[0]}, {'; '.join(parts[1:])}"
@@ -156,6 +160,7 @@ def _what_to_do(plan: RollOutPlan, trouble: Trouble, pod: str, namespace: str) -
         pod=pod,
         container=trouble.container,
         leave=leave(namespace, pod, trouble.node),
+        scaler=plan.scaler,
     )
 
 

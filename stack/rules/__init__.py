@@ -14,6 +14,7 @@ from stack.config.shape import near_key
 from stack.errors import HIDDEN, ConfigError, Problem, in_order
 from stack.recipes import Recipe, known, load_recipe, recipe_names
 from stack.rules import (
+    autoscaling,
     devices,
     env,
     metadata,

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stack.errors import Problem, show
-from stack.serve import merge_args
+from stack.scalars import ROLES
+from stack.serve import in_force_args, merge_args, plan_serve, split_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ Block = Literal[
     "router",
     "monitoring",
     "tracing",
+    "autoscaling",
     "image_pull_secrets",
     "epp_service_name",
 ]
@@ -124,6 +126,16 @@ class Setting:
 
     @cached_property
     def roles(self) -> tuple[Role, ...]:
+    @cached_property
+    def fewest_pods(self) -> dict[Role, int]:
+        """Pods of each role when its scaler has taken away all it may."""
+        return {role: self.config.bounds(role)[0] for role in ROLES}
+
+    @cached_property
+    def most_pods(self) -> dict[Role, int]:
+        """Pods of each role when its scaler has added all it may."""
+        return {role: self.config.bounds(role)[1] for role in ROLES}
+
         """Roles that have Pods."""
         return self.config.modelserver.roles()
 

@@ -61,7 +61,7 @@ def can_be_written_by_all(setting: Setting) -> Iterator[Finding]:
                 )
         return
     for role in setting.roles:
-        replicas = setting.pods[role]
+        replicas = setting.most_pods[role]
         if replicas > 1:
             who = "Pod" if is_single_pod else "node"
             yield error(
@@ -89,12 +89,12 @@ def can_be_written_by_all(setting: Setting) -> Iterator[Finding]:
 def can_be_read_by_all(setting: Setting) -> Iterator[Finding]:
     """Model volume that the stack makes against all Pods (V9)."""
     model = setting.config.storage.model
-    total = sum(setting.pods.values())
+    total = sum(setting.most_pods.values())
     if model.kind != "pvc" or _is_shared(model) or not total:
         return
     key, modes = f"{_MODEL}.accessModes", ", ".join(model.access_modes)
     is_single_pod = model.access_modes == ("ReadWriteOncePod",)
-    surge = any(surge_of(setting, setting.pods[role]) for role in setting.roles)
+    surge = any(surge_of(setting, setting.most_pods[role]) for role in setting.roles)
     if total > 1:
         yield error(
             key,

@@ -68,7 +68,7 @@ def keeps_a_pod(setting: Setting) -> Iterator[Finding]:
     if setting.is_placed or numbers is None:
         return
     for role in setting.roles:
-        replicas = setting.pods[role]
+        replicas = setting.fewest_pods[role]
         down = resolve_unavailable(numbers.max_unavailable, replicas)
         surge = resolve_surge(numbers.max_surge, replicas)
         if surge == 0 and down == 0 and isinstance(numbers.max_unavailable, str) and numbers.max_unavailable != "0%":
@@ -98,11 +98,11 @@ def allows_outages_of_roles_with_pods(setting: Setting) -> Iterator[Finding]:
                 f"there are no {role} Pods",
                 fix=f"Remove it, or give {role} replicas",
             )
-        elif setting.pods[role] > 1 and not setting.is_placed:
+        elif setting.fewest_pods[role] > 1 and not setting.is_placed:
             yield warning(
                 f"modelserver.strategy.allowOutage[{place}]",
                 role,
-                f"changes nothing: of {setting.pods[role]} {role} Pods one leaves at a time, so the role never stops",
+                f"changes nothing: of {setting.fewest_pods[role]} {role} Pods one leaves at a time, so it never stops",
                 fix="Remove it",
             )
 

@@ -46,6 +46,18 @@ PLANS: dict[str, StackPlan] = {
         router={"inferencePool": {"create": False}},
         monitoring={"enabled": True, "scraper": {"serviceAccount": {"name": "vm", "namespace": "vm"}}},
     ),
+    "roles that are scaled": plan(
+        autoscaling={
+            "prefill": {"provider": "keda", "maxReplicas": 8, "tokensPerSecond": 9000},
+            "decode": {"provider": "hpa", "minReplicas": 2, "maxReplicas": 8},
+            "prometheus": {"serverAddress": "http://prometheus:9090"},
+        },
+    ),
+    "a role that AIBrix scales": plan(
+        modelserver={"replicas": {"aggregated": 2}},
+        devices={"rdma": {"enabled": False}},
+        autoscaling={"aggregated": {"provider": "aibrix", "maxReplicas": 8}},
+    ),
 }
 """Together they hold every kind of object, and every component with and without content."""
 

@@ -34,9 +34,11 @@ TYPE_TOKENS = {
     "Monitoring": "servingstack:monitoring:Monitoring",
     "RetainedVolumes": "servingstack:storage:RetainedVolumes",
     "RoleSeat": "servingstack:serving:RoleSeat",
+    "ScalerSeat": "servingstack:serving:ScalerSeat",
+    "Scaling": "servingstack:serving:Scaling",
     "ServingStack": "servingstack:index:ServingStack",
 }
-WITHOUT_A_CLASS = {"RoleSeat"}
+WITHOUT_A_CLASS = {"RoleSeat", "ScalerSeat"}
 """What stands for nothing in the cluster, and only gives the engine an order."""
 
 
@@ -112,6 +114,7 @@ def test_the_parent_of_every_child_is_its_component(seen: Recorder, planned: Sta
             planned.modelserver.topology.anchor,
             *(workload.object for workload in planned.modelserver.workloads),
         ),
+        "Scaling": tuple(scaler.object for scaler in planned.modelserver.scalers),
     }
     want = {(o.kind, o.name): f"{TYPE_TOKENS[owner]} rel" for owner, objects in owners.items() for o in objects}
     assert {where(r): r.options["parent"] for r in seen.objects} == want
@@ -126,6 +129,7 @@ def test_parts_hang_below_the_root_and_the_root_below_the_stack(seen: Recorder) 
     of_others = {
         "ServingStack": "pulumi:pulumi:Stack serving-stack-test",
         "RoleSeat": f"{TYPE_TOKENS['ModelServers']} rel",
+        "ScalerSeat": f"{TYPE_TOKENS['ModelServers']} rel",
     }
     for recorded in seen.components:
         assert recorded.options["parent"] == of_others.get(recorded.kind, root)

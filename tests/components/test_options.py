@@ -42,6 +42,11 @@ def workloads(seen: Recorder, planned: StackPlan) -> list[Recorded]:
     return [r for r in seen.of("Deployment") if name_in_cluster(r) in names]
 
 
+def scalers(seen: Recorder, planned: StackPlan) -> list[Recorded]:
+    wanted = {(scaler.object.kind, scaler.object.name) for scaler in planned.modelserver.scalers}
+    return [r for r in seen.objects if (r.kind, name_in_cluster(r)) in wanted]
+
+
 def anchor(seen: Recorder) -> Recorded:
     return seen.named("rel-topology", "ConfigMap")
 
@@ -67,7 +72,7 @@ def test_what_has_a_fixed_name_is_deleted_before_it_is_replaced(seen: Recorder) 
 
 def test_what_pods_read_and_what_is_immutable_is_named_by_its_content(seen: Recorder) -> None:
     for recorded in [*seen.of("ConfigMap"), *seen.of("ResourceClaimTemplate")]:
-        if recorded.name != "rel-topology":
+        if recorded.name not in {"rel-topology", "rel-dashboard"}:  # no Pod of the stack reads these
             assert NAMED_BY_CONTENT.match(name_in_cluster(recorded)), recorded.name
             assert name_in_cluster(recorded).rpartition("-")[2] == recorded.name.rpartition("-")[2], (
                 "the hash stands in the logical name too, so that a change is another resource"
@@ -88,12 +93,12 @@ def test_no_object_has_a_delete_hook(seen: Recorder) -> None:
 
 
 def test_only_workloads_have_hooks_and_stand_in_the_replaced_set(seen: Recorder, planned: StackPlan) -> None:
-    mine = {r.urn for r in workloads(seen, planned)}
-    for option in ("hooks", "replaceWith", "deletedWith"):
-        assert {r.urn for r in seen.resources if option in r.options} == mine
+    mine, scaling = {r.urn for r in workloads(seen, planned)}, {r.urn for r in scalers(seen, planned)}
+    for option, want in (("hooks", mine), ("deletedWith", mine), ("replaceWith", mine | scaling)):
+        assert {r.urn for r in seen.resources if option in r.options} == want
     assert {r.urn for r in seen.resources if "replaceOnChanges" in r.options} == {anchor(seen).urn}
     triggered = {r.urn for r in seen.resources if "replacementTrigger" in r.options}
-    assert triggered == {r.urn for r in seats(seen).values()}
+    assert triggered == {r.urn for r in (*seats(seen).values(), *seen.of("ScalerSeat"))}
 
 
 def test_property_paths_are_written_as_kubernetes_writes_them(seen: Recorder) -> None:
@@ -145,10 +150,12 @@ def test_the_anchor_waits_for_the_last_pod_to_leave(seen: Recorder, planned: Sta
 
 def test_the_anchor_comes_after_all_the_rest_and_so_leaves_before_it(seen: Recorder, planned: StackPlan) -> None:
     """So whatever else fails does so while everything runs, and the last Pod drains while its way is still there."""
-    stand_on_it = {recorded.urn for recorded in (anchor(seen), *workloads(seen, planned))}
+    others = (*workloads(seen, planned), *scalers(seen, planned))
+    stand_on_it = {recorded.urn for recorded in (anchor(seen), *others)}
     rest = [recorded for recorded in seen.objects if recorded.urn not in stand_on_it]
     assert set(anchor(seen).request.dependencies) == {recorded.urn for recorded in rest}
-    assert len(rest) == len(planned.objects()) - 1 - len(planned.modelserver.workloads)
+    servers = planned.modelserver
+    assert len(rest) == len(planned.objects()) - 1 - len(servers.workloads) - len(servers.scalers)
 
 
 def test_the_data_path_that_outlives_the_pods_is_all_there(seen: Recorder) -> None:
@@ -172,6 +179,8 @@ SEATS = {
     "the smallest": {"prefill": "taken", "decode": "taken", "aggregated": "empty"},
     "everything made by the stack": {"prefill": "taken", "decode": "taken", "aggregated": "empty"},
     "aggregated, nothing made but what must be": {"prefill": "empty", "decode": "empty", "aggregated": "taken"},
+    "roles that are scaled": {"prefill": "taken", "decode": "taken", "aggregated": "empty"},
+    "a role that AIBrix scales": {"prefill": "empty", "decode": "empty", "aggregated": "taken"},
     # Each entry is a Deployment of its own, and what is dropped from the end of the list frees nothing for the others.
     "entries on nodes": {},
 }
@@ -207,6 +216,30 @@ def test_only_the_way_to_0_and_back_replaces_a_seat(
 
 def test_the_seats_of_every_situation_are_written_down() -> None:
     assert SEATS.keys() == PLANS.keys()
+
+
+# --- scalers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_scaler_has_a_seat_that_says_what_it_is_and_goes_with_it(seen: Recorder, planned: StackPlan) -> None:
+    """So that it is deleted before any workload changes: when it goes for good, and when another kind takes over."""
+    found = {r.name: r for r in seen.of("ScalerSeat")}
+    triggers = {name: r.options["replacementTrigger"] for name, r in found.items()}
+    of = {scaler.role: scaler.provider for scaler in planned.modelserver.scalers}
+    assert triggers == {f"rel-{role}-scaler": of.get(role, "none") for role in ("prefill", "decode", "aggregated")}
+    assert all(r.options["deleteBeforeReplace"] and r.options["dependsOn"] == ["rel-topology"] for r in found.values())
+    for scaler in planned.modelserver.scalers:
+        recorded = seen.named(f"rel-{scaler.object.logical_name}", scaler.object.kind)
+        assert list(recorded.request.replace_with) == [found[f"rel-{scaler.role}-scaler"].urn]
+        assert recorded.options["dependsOn"] == [f"rel-{scaler.role}"], "after its Deployment, and before it at destroy"
+
+
+def test_who_scales_owns_the_number_of_pods(seen: Recorder, planned: StackPlan) -> None:
+    scaled = {scaler.workload for scaler in planned.modelserver.scalers}
+    for recorded in workloads(seen, planned):
+        is_scaled = name_in_cluster(recorded) in scaled
+        assert ("replicas" in recorded.inputs["spec"]) is not is_scaled
+        assert recorded.options.get("ignoreChanges", []) == (["spec.replicas"] if is_scaled else [])
 
 
 # --- workloads --------------------------------------------------------------------------------------------------------
@@ -297,8 +330,10 @@ def test_only_claims_that_are_there_are_taken_over(
     assert taken == want
 
 
-def test_the_other_objects_ignore_nothing(seen: Recorder) -> None:
-    assert {r.kind for r in seen.objects if "ignoreChanges" in r.options} <= {"PersistentVolumeClaim"}
+def test_the_other_objects_ignore_nothing(seen: Recorder, planned: StackPlan) -> None:
+    scaled = {scaler.workload for scaler in planned.modelserver.scalers}
+    ignoring = [r for r in seen.objects if "ignoreChanges" in r.options and name_in_cluster(r) not in scaled]
+    assert {r.kind for r in ignoring} <= {"PersistentVolumeClaim"}
 
 
 def test_the_situations_cover_every_kind_of_object() -> None:
@@ -306,8 +341,10 @@ def test_the_situations_cover_every_kind_of_object() -> None:
     kinds = {o.kind for planned in PLANS.values() for o in planned.objects()}
     assert kinds == {
         *("ConfigMap", "Deployment", "PersistentVolumeClaim", "ResourceClaimTemplate", "Secret", "Service"),
+        "PodDisruptionBudget",
         *("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount"),
         *("DestinationRule", "Gateway", "HTTPRoute", "InferencePool"),
-        *("PodMonitor", "ServiceMonitor", "VMPodScrape", "VMServiceScrape"),
+        *("PodMonitor", "PrometheusRule", "ServiceMonitor", "VMPodScrape", "VMRule", "VMServiceScrape"),
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+        *("HorizontalPodAutoscaler", "ScaledObject", "PodAutoscaler"),
     }

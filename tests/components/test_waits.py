@@ -87,6 +87,7 @@ def test_the_anchor_and_all_that_stands_on_it_come_after_the_epp_serves(declare:
     assert after == {
         ("ConfigMap", "rel-topology"),
         *(("RoleSeat", f"rel-{role}") for role in ("prefill", "decode", "aggregated")),
+        *(("ScalerSeat", f"rel-{role}-scaler") for role in ("prefill", "decode", "aggregated")),
         *(("Deployment", f"rel-{role}") for role in ("prefill", "decode")),
     }
 
@@ -117,16 +118,20 @@ def test_an_object_that_fails_does_so_before_the_anchor_or_a_workload_is_touched
     touched = set(map(identity, recorder.objects))
     assert (kind, name) in touched
     assert not touched & WHAT_HOLDS_DEVICES
-    assert recorder.of("RoleSeat") == []
+    assert recorder.of("RoleSeat") == recorder.of("ScalerSeat") == []
 
 
+@pytest.mark.parametrize("kind", ["RoleSeat", "ScalerSeat"])
 @pytest.mark.parametrize("role", ["prefill", "decode", "aggregated"])
-def test_no_workload_comes_before_the_last_seat(declare: Stage, role: str) -> None:
-    """Else a role would grow before the engine has heard of another one that goes, and takes it down."""
+def test_no_workload_comes_before_the_last_seat(declare: Stage, role: str, kind: str) -> None:
+    """Else a role would grow before the engine has heard of another one that goes, and takes it down.
+
+    And a number would be written while what undoes it is still there.
+    """
     seen_before: list[bool] = []
 
     def before_answer(registered: Recorded) -> None:
-        if (registered.kind, registered.name) == ("RoleSeat", f"rel-{role}"):
+        if registered.kind == kind and registered.name in {f"rel-{role}", f"rel-{role}-scaler"}:
             declare.until_calm(held=1)
             seen_before.append(bool(recorder.of("Deployment")))
 

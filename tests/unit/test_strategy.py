@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 IN_TURN = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 RECREATE = {"type": "Recreate"}
-AUTO: Blocks = merged(BASE, {"modelserver": {"strategy": {"type": "auto"}}})
+HALF_A_MINUTE: Blocks = {
+    "drain": {
+        "routerDelaySeconds": 5,
+        "shutdownTimeoutSeconds": dict.fromkeys(("prefill", "decode", "aggregated"), 10),
+        "marginSeconds": 15,
+        "kvPullSeconds": 0,
+    }
+}
+"""The grace period of every role."""
+AUTO: Blocks = merged(BASE, {"modelserver": {"strategy": {"type": "auto"}}, **HALF_A_MINUTE})
 
 
 def with_pods(prefill: int = 0, decode: int = 0, aggregated: int = 0, allow: tuple[str, ...] = ()) -> Blocks:
@@ -127,6 +136,37 @@ def test_it_chooses_by_replicas_and_spare_devices(
         assert note.startswith(chosen)
         assert words in note
         assert note in weighed.table
+
+
+@pytest.mark.parametrize("live", [1, 3])
+@pytest.mark.parametrize(
+    ("floor", "published", "want"),
+    [
+        pytest.param(1, 3, SURGE, id="a floor of one Pod, which must not leave before the new one is Ready"),
+        pytest.param(2, 3, IN_TURN, id="a floor of two, and nothing spare"),
+        pytest.param(2, 9, SURGE, id="a floor of two, and spares"),
+    ],
+)
+def test_of_a_scaled_role_the_floor_counts_and_not_what_the_load_made_of_it(
+    live: int, floor: int, published: int, want: dict[str, Any]
+) -> None:
+    scaled: Blocks = {"aggregated": {"provider": "hpa", "minReplicas": floor, "maxReplicas": 3}}
+    count = max(live, floor)
+
+    def load(world: World) -> None:
+        world.deployments["rel-aggregated"]["spec"]["replicas"] = count
+        there = [each for each in world.pods if each["metadata"]["name"].startswith("rel-aggregated")]
+        for each in there:
+            world.pods.remove(each)
+        world.replica_sets[:] = [
+            each for each in world.replica_sets if not each["metadata"]["name"].startswith("rel-aggregated")
+        ]
+        world.give("rel-aggregated", world.deployments["rel-aggregated"]["spec"]["template"], count)
+
+    before = merged(with_pods(aggregated=1), {"autoscaling": scaled})
+    spare = 0 if published == 3 else published
+    weighed = weigh(before, IMAGE, published=count + spare, meanwhile=load)
+    assert strategies(weighed.plan) == {"aggregated": want}
 
 
 def test_with_spares_no_capacity_is_lost_and_without_them_one_replica() -> None:

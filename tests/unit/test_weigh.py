@@ -11,8 +11,7 @@ from stack.facts import NOTHING_AROUND
 from stack.guards.wanted import wanted
 from stack.plan import plan_stack
 from stack.weigh import foresee_starts
-from tests.builders import accepted
-from tests.unit.impact.world import World, first_plan
+from tests.unit.impact.world import World, accepted, first_plan
 
 ROLES = {"rel-prefill", "rel-decode"}
 

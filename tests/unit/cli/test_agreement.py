@@ -140,6 +140,21 @@ def test_they_differ(found: Impact, steps: list[EngineStep], want: tuple[str, st
     assert (difference.engine, difference.impact) == want
 
 
+@pytest.mark.parametrize("kind", ["HorizontalPodAutoscaler", "ScaledObject", "PodAutoscaler"])
+def test_the_number_is_written_again_when_a_scaler_goes_even_if_it_is_the_live_one(kind: str) -> None:
+    goes = replace(step("delete"), kind=kind)
+    written = step("update", "spec.replicas")
+    assert compare(STAYS, [goes, written]) == ()
+    assert compare(STAYS, [goes]) == (), "the state had it, from before the scaler came"
+    for still in (replace(goes, operation="replace"), replace(goes, name="rel-prefill")):
+        [found] = compare(STAYS, [still, written])
+        assert found.impact == "stays: its spec.replicas has to stay"
+    [found] = compare(SCALES, [goes])
+    assert found.impact == "scales up: its spec.replicas has to change", "another number has to be written"
+    [found] = compare(one(Happening.STAYS, is_scaled=True), [goes, written])
+    assert found.impact == "stays: its spec.replicas has to stay", "whoever comes after it has the number"
+
+
 def test_more_than_one_step_for_a_deployment_is_a_difference() -> None:
     [difference] = compare(RESTARTS, [step("delete"), step("update", IMAGE)])
     assert difference.engine == f"delete and update ({IMAGE})"

@@ -16,6 +16,7 @@ from tests.builders import EMPTY_CLUSTER, merged, plan
 from tests.live import pod, running, waiting, with_claim, without_node
 
 if TYPE_CHECKING:
+    from stack.planned import RollOutPlan
     from tests.stand_in import StandIn
 
 PODS = "/api/v1/namespaces/ns/pods"
@@ -48,14 +49,14 @@ class Clock:
         self.now += seconds
 
 
-def waits(said: list[str], seconds: int = 1000, clock: Clock | None = None) -> Waits:
+def waits(said: list[str], seconds: int = 1000, clock: Clock | None = None, decode: RollOutPlan = DECODE) -> Waits:
     """All deadlines at so many seconds; one between two looks."""
     clock = clock or Clock()
     topology = dataclasses.replace(PLAN.modelserver.topology, leave_seconds=seconds)
     planned = dataclasses.replace(
         PLAN,
         modelserver=dataclasses.replace(PLAN.modelserver, topology=topology),
-        roll_outs={of.name: dataclasses.replace(of, timeout_seconds=seconds) for of in (DECODE, EPP)},
+        roll_outs={of.name: dataclasses.replace(of, timeout_seconds=seconds) for of in (decode, EPP)},
     )
     return Waits(context="test", plan=planned, report=said.append, clock=clock.read, sleep=clock.sleep)
 
@@ -389,6 +390,32 @@ def test_a_pod_that_is_stuck_for_longer_than_patience_allows_ends_the_wait(
     assert str(caught.value).startswith(f"role decode: Deployment rel-decode did not roll out: {want}")
     assert clock.now == 1030
     assert len(said) == 1, "it is told at once, and once"
+
+
+def test_a_scaler_that_does_nothing_is_waited_for_as_long_as_patience_allows(up: StandIn) -> None:
+    """And not for as long as a whole roll-out to the ceiling may take."""
+    decode = dataclasses.replace(DECODE, floor=4, scaler="scaledobject rel-decode")
+    up.tell(DEPLOYMENT, deployment())
+    up.tell(PODS, ok(*TWO))
+    clock = Clock()
+    said: list[str] = []
+    with pytest.raises(WaitError) as caught:
+        waits(said, 57_600, clock, decode).until_rolled_out("rel-decode")
+    assert clock.now == 1030
+    assert "its Pods have been fewer than the floor of their scaler for 30 s" in str(caught.value)
+    assert "Look at `kubectl -n ns describe scaledobject rel-decode`" in str(caught.value)
+    assert len(said) == 1
+    assert said[0].count("scaler") == 1
+
+
+def test_a_scaler_that_acts_in_time_is_not_blamed(up: StandIn) -> None:
+    """Nor one whose first Pod takes long to be Ready."""
+    decode = dataclasses.replace(DECODE, floor=2, scaler="scaledobject rel-decode")
+    loading = 200, live.deployment(replicas=1, status={"availableReplicas": 0})
+    ready = 200, live.deployment(replicas=1)
+    up.tell(DEPLOYMENT, *[loading] * 60, *[ready] * 20, deployment())
+    up.tell(PODS, *[ok(running("a"))] * 60, *[ok(pod("a"))] * 20, ok(*TWO))
+    waits([], decode=decode).until_rolled_out("rel-decode")
 
 
 def test_a_counter_in_the_reason_is_not_told_again(up: StandIn) -> None:

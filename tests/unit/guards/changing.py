@@ -9,9 +9,9 @@ from stack import labels
 from stack.guards import GuardProblem
 from stack.plan import plan_stack
 from stack.weigh import Weighed, weigh_change
-from tests.builders import accepted, merged
+from tests.builders import merged
 from tests.devices import claim, device_class, devices, node, resource_slice
-from tests.unit.impact.world import World, first_plan
+from tests.unit.impact.world import World, accepted, first_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -100,7 +100,8 @@ def scene(facts: ClusterFacts = EMPTY_CLUSTER, **blocks: Any) -> Scene:
             # Those with fixed names are not there yet; the others must be.
             objects={reference: None if reference in fixed else ours for reference in asked.objects},
             groups={},
-            served={version: frozenset(kinds) for version, kinds in references.kinds(config, plan).items()},
+            served={version: frozenset(kinds) for version, kinds in references.kinds(config, plan).items()}
+            | dict.fromkeys(references.metrics(plan), frozenset({"MetricValueList"})),
             server_version="v1.36.3",
         ),
     )

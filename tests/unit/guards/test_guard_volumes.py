@@ -192,6 +192,23 @@ def test_the_modes_of_a_claim_from_outside(modes: tuple[str, ...], server: dict[
     assert all(each.startswith(want or "") for each in said)
 
 
+@pytest.mark.parametrize(("mode", "who"), [("ReadWriteOnce", "node"), ("ReadWriteOncePod", "Pod")])
+def test_a_claim_for_one_is_refused_where_a_scaler_may_bring_a_second_pod(mode: str, who: str) -> None:
+    """Whatever runs now, and whether or not this change starts a Pod: when the scaler does, nobody is asked."""
+    decode = {"provider": "hpa", "minReplicas": 1}
+    live = claim("model-store", modes=(mode,))
+
+    def scaled(most: int) -> Scene:
+        found = scene(modelserver=ONE_DECODE | NO_SURGE, autoscaling={"decode": decode | {"maxReplicas": most}})
+        return found.but(volume_claims={"model-store": live})
+
+    found = scaled(8).only()
+    assert found.problem.why == f"only one {who} can mount this claim, and up to 8 Pods do"
+    assert found.is_refusal
+    assert found.idle == "refuse"
+    assert scaled(1).findings() == ()
+
+
 def test_a_store_that_can_only_be_read_suits_pods_that_only_read() -> None:
     assert (
         with_store(claim("model-store", modes=("ReadOnlyMany",)), storage={"model": {"readOnly": True}}).findings()

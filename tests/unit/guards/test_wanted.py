@@ -38,7 +38,7 @@ def test_without_guards_nothing_is_asked_for() -> None:
             "prerequisites",
             {"storage_classes", "device_classes", "claim_templates", "secrets", "objects", "served"},
         ),
-        ("names", {"objects"}),
+        ("names", {"objects", "scalers"}),
         ("nodes", {"nodes"}),
         (
             "quota",

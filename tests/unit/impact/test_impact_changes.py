@@ -57,6 +57,7 @@ MONITORED: Blocks = {
         "scraper": {"serviceAccount": {"name": "vmagent", "namespace": "monitoring"}},
     }
 }
+SCALED: Blocks = {"autoscaling": {"decode": {"provider": "hpa", "maxReplicas": 8}}}
 SEVERAL: Blocks = {"router": {"epp": {"replicas": 2}}}
 NO_POOL: Blocks = {"router": {"inferencePool": {"create": False}}}
 
@@ -145,6 +146,16 @@ ROWS: dict[str, list[Case]] = {
             others={"prefill": CREATED},
         ),
     ],
+    "`autoscaling.<role>`, on, off, or another scaler": [
+        at("autoscaling.decode", {"provider": "hpa", "maxReplicas": 8}),
+        at("autoscaling.decode.provider", "none", before=SCALED),
+        at("autoscaling", {"decode": {"provider": "keda"}, "prometheus": {"serverAddress": "http://p"}}, before=SCALED),
+    ],
+    "`autoscaling.*`, bounds, target, pace": [
+        at("autoscaling.decode.maxReplicas", 9, before=SCALED),
+        at("autoscaling.decode.occupancy", 0.5, before=SCALED),
+        at("autoscaling.decode.behavior", {"scaleUp": {"periodSeconds": 300}}, before=SCALED),
+    ],
     "`modelserver.nodePlacement`, entries more or fewer at the end": [
         Case(
             before=PLACED,
@@ -200,17 +211,6 @@ ROWS: dict[str, list[Case]] = {
         *each("tracing", TRACING, NONE),
     ],
     "`imagePullSecrets`": [at("imagePullSecrets", ["pull"], SERVERS | EPP)],
-    "`rollout.*`": each("rollout", {"patienceSeconds": 60, "protectTopology": True}, NONE),
-    "`guards.*`": each("guards", {"devices": "warn", "serial": "off"}, NONE),
-    "`replicas` to `nodePlacement` and back": [
-        Case(change=TO_NODES, **ALL_DOWN),
-        Case(before=PLACED, change={"modelserver": {"nodePlacement": []}}, **ALL_DOWN),
-    ],
-    "`modelserver.nodePlacement[]`, another node or role at an entry that runs, also by a mere reorder": [
-        Case(before=PLACED, change=placed(("prefill", "n1"), ("decode", "n3"), ("decode", "n2")), **ALL_DOWN),
-        Case(before=PLACED, change=placed(("prefill", "n1"), ("prefill", "n1"), ("decode", "n2")), **ALL_DOWN),
-        Case(before=PLACED, change=placed(("prefill", "n1"), ("decode", "n2"), ("decode", "n1")), **ALL_DOWN),
-    ],
     "`drain.mode`, `.engineVersion` where another mode follows, `.routerDelaySeconds`, `.marginSeconds`": each(
         "drain", {"mode": "idle", "engineVersion": "0.17.1", "routerDelaySeconds": 25, "marginSeconds": 40}, SERVERS
     ),
@@ -223,6 +223,17 @@ ROWS: dict[str, list[Case]] = {
     "`drain.longestRequestSeconds.<role>`": [
         at("drain.longestRequestSeconds.prefill", 200, NONE),
         at("drain.longestRequestSeconds.decode", 200, EPP),
+    ],
+    "`rollout.*`": each("rollout", {"patienceSeconds": 60, "protectTopology": True}, NONE),
+    "`guards.*`": each("guards", {"devices": "warn", "serial": "off"}, NONE),
+    "`replicas` to `nodePlacement` and back": [
+        Case(change=TO_NODES, **ALL_DOWN),
+        Case(before=PLACED, change={"modelserver": {"nodePlacement": []}}, **ALL_DOWN),
+    ],
+    "`modelserver.nodePlacement[]`, another node or role at an entry that runs, also by a mere reorder": [
+        Case(before=PLACED, change=placed(("prefill", "n1"), ("decode", "n3"), ("decode", "n2")), **ALL_DOWN),
+        Case(before=PLACED, change=placed(("prefill", "n1"), ("prefill", "n1"), ("decode", "n2")), **ALL_DOWN),
+        Case(before=PLACED, change=placed(("prefill", "n1"), ("decode", "n2"), ("decode", "n1")), **ALL_DOWN),
     ],
     "aggregated to prefill and decode, and back": [
         Case(
@@ -338,6 +349,11 @@ ROWS: dict[str, list[Case]] = {
         NONE,
     ),
     "`gateway.name`, `gateway.enabled`": each("gateway", {"name": "other", "enabled": False}, NONE),
+    "`disruptionBudget.*`": each(
+        "disruptionBudget",
+        {"enabled": False, "maxUnavailable": 2, "unhealthyPodEvictionPolicy": "IfHealthyBudget"},
+        NONE,
+    ),
     "`monitoring.*`": [
         Case(change=MONITORED),
         *each(
@@ -349,6 +365,8 @@ ROWS: dict[str, list[Case]] = {
                 "labels": {"a": "b"},
                 "tokenSecret": "other",
                 "scraper.serviceAccount.name": "other",
+                "rules.volumeFreePercent": 20,
+                "dashboard.enabled": False,
             },
             NONE,
             MONITORED,

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from world import BEGAN, Blocks, World, change, first_plan, keys, part, pod, restarted
+from world import BEGAN, Blocks, World, accepted, change, first_plan, keys, part, pod, restarted
 
 from stack import labels
 from stack.facts import AnchorFacts, Surroundings, TrialFacts
@@ -16,13 +16,13 @@ from stack.impact import Happening, Impact, Method, Start, foresee
 from stack.impact.timeline import Reading, simulate
 from stack.plan import plan_stack
 from stack.report import from_text, make_report, to_text
-from tests.builders import EMPTY_CLUSTER, accepted, merged
+from tests.builders import EMPTY_CLUSTER, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 BUDGET, GRACE = 7200, 90
-"""Start-up budget and grace period of the reference recipe, in seconds."""
+"""Start-up budget of the reference recipe, and the grace period of every role in the world, in seconds."""
 SEEN = 600
 """Every Pod of the world took ten minutes to become Ready."""
 NEWER: Blocks = {"modelserver": {"image": {"tag": "0.12.1"}}}

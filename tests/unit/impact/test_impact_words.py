@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from world import Blocks, World, change, first_plan, part
+from world import Blocks, World, accepted, change, first_plan, part
 
 from stack.facts import Surroundings, TrialFacts
 from stack.impact import Start, duration, foresee, render_table
@@ -17,7 +17,7 @@ from stack.impact.templates import is_same_template, where_templates_differ
 from stack.plan import plan_stack
 from stack.recipes import load_recipe
 from stack.record import Record
-from tests.builders import EMPTY_CLUSTER, accepted, merged
+from tests.builders import EMPTY_CLUSTER, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,21 +16,21 @@ from stack.facts import AnchorFacts, ClusterFacts, Surroundings, TrialFacts, Wor
 from stack.impact import Impact, foresee
 from stack.names import content_hash
 from stack.plan import plan_stack
-from tests.builders import EMPTY_CLUSTER, accepted, merged
+from tests.builders import EMPTY_CLUSTER, merged
+from tests.builders import accepted as accepted_as_written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from stack.impact import PartImpact
     from stack.planned import StackPlan
+    from stack.rules import Accepted
 
 Object = dict[str, Any]
 Blocks = dict[str, Any]
 BEGAN, READY = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
 """Every Pod was made and found a node then, and was Ready ten minutes later."""
 HASH = "pod-template-hash"
-
-
 SAME_DRAIN: Blocks = {
     "drain": {"shutdownTimeoutSeconds": dict.fromkeys(("prefill", "decode", "aggregated"), 40), "kvPullSeconds": 0}
 }
@@ -46,6 +46,8 @@ def counted(plan: StackPlan) -> dict[str, Object]:
     """Every Deployment of a plan by name, with the number of its Pods."""
     roles = {each.object.name: each.counted for each in plan.modelserver.workloads}
     return roles | {each.name: each.manifest for each in plan.router if each.kind == "Deployment"}
+
+
 def stored(manifest: Object) -> Object:
     """A Deployment as the API server completes it: with some of its defaults."""
     live = copy.deepcopy(manifest)
@@ -122,12 +124,11 @@ class World:
     def running(cls, plan: StackPlan) -> World:
         """Everything is rolled out and Ready."""
         world = cls(plan)
-        planned = [each.object for each in plan.modelserver.workloads]
-        for each in (*planned, *(each for each in plan.router if each.kind == "Deployment")):
-            live = stored(each.manifest)
-            live["metadata"]["uid"] = f"uid-{each.name}"
-            world.deployments[each.name] = live
-            world.give(each.name, live["spec"]["template"], live["spec"]["replicas"])
+        for name, manifest in counted(plan).items():
+            live = stored(manifest)
+            live["metadata"]["uid"] = f"uid-{name}"
+            world.deployments[name] = live
+            world.give(name, live["spec"]["template"], live["spec"]["replicas"])
         return world
 
     def give(self, name: str, template: Object, count: int, *, made: str = BEGAN, **how: bool) -> None:
@@ -172,7 +173,7 @@ class World:
                     role=each.role,
                     entry=each.entry,
                     node=each.object.manifest["metadata"]["annotations"].get(labels.NODE),
-                    replicas=each.replicas,
+                    replicas=self.deployments[each.object.name]["spec"]["replicas"],
                     available=self.ready(each.object.name),
                     owner_uid="u",
                 )
@@ -202,10 +203,9 @@ class World:
 
     def trial(self, plan: StackPlan) -> TrialFacts:
         """What a dry run answers: a Deployment whose selector changes is refused, which says nothing of it."""
-        planned = [each for each in plan.objects() if each.kind == "Deployment"]
         [epp] = [each.name for each in plan.router if each.kind == "Deployment"]
         return TrialFacts(
-            results={each.name: stored(each.manifest) for each in planned if self._takes(each.manifest)},
+            results={name: stored(manifest) for name, manifest in counted(plan).items() if self._takes(manifest)},
             live={epp: self.deployments.get(epp)},
         )
 

@@ -86,6 +86,9 @@ BASES: dict[str, dict[str, Any]] = {
 }
 
 
+SCALER: dict[str, Any] = {"provider": "hpa", "minReplicas": 1, "maxReplicas": 8}
+
+
 @dataclass(frozen=True)
 class Change:
     """One key that gets a value, and the roles that restart by it."""

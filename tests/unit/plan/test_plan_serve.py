@@ -45,26 +45,41 @@ def ports(of: dict[str, Any], prefix: str) -> list[int]:
         pytest.param(
             {"serveArgs": {"common": {"max-num-seqs": 8}, "decode": {"max-num-seqs": 2}}}, 8, 2, id="the role's wins"
         ),
+    ],
+)
+def test_max_num_seqs_is(modelserver: dict[str, Any], want_prefill: int, want_decode: int) -> None:
+    found = arguments(**modelserver)
+    assert (found["prefill"]["max-num-seqs"], found["decode"]["max-num-seqs"]) == (want_prefill, want_decode)
+
+
+@pytest.mark.parametrize(
+    ("modelserver", "want_prefill", "want_decode"),
+    [
+        pytest.param({}, "minimax_m2", "minimax_m2", id="the recipe's"),
         pytest.param(
-            {"serveArgs": {"decode": {"max-num-seqs": False}}}, 4, None, id="false leaves the flag of one role out"
+            {"serveArgs": {"decode": {"reasoning-parser": False}}},
+            "minimax_m2",
+            None,
+            id="false leaves the flag of one role out",
         ),
         pytest.param(
-            {"serveArgs": {"common": {"max-num-seqs": False}, "prefill": {"max-num-seqs": 4}}},
-            4,
+            {"serveArgs": {"common": {"reasoning-parser": False}, "prefill": {"reasoning-parser": "mine"}}},
+            "mine",
             None,
             id="false for all, and one role writes it again",
         ),
         pytest.param(
-            {"removeServeArgs": ["max-num-seqs"], "serveArgs": {"prefill": {"max-num-seqs": 6}}},
+            {"removeServeArgs": ["reasoning-parser"], "serveArgs": {"prefill": {"reasoning-parser": "mine"}}},
             None,
             None,
             id="removed is removed, wherever it was written",
         ),
     ],
 )
-def test_max_num_seqs_is(modelserver: dict[str, Any], want_prefill: int | None, want_decode: int | None) -> None:
+def test_the_parser_is(modelserver: dict[str, Any], want_prefill: str | None, want_decode: str | None) -> None:
     found = arguments(**modelserver)
-    assert (found["prefill"].get("max-num-seqs"), found["decode"].get("max-num-seqs")) == (want_prefill, want_decode)
+    given = (found["prefill"].get("reasoning-parser"), found["decode"].get("reasoning-parser"))
+    assert given == (want_prefill, want_decode)
 
 
 def test_a_map_is_handed_over_as_the_json_text_that_the_engine_parses() -> None:

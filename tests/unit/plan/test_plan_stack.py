@@ -171,16 +171,19 @@ def check_roll_outs(whole: StackPlan) -> None:
     """Each Deployment is awaited: those of model servers to the last Pod, the EPP until one of its Pods serves."""
     workloads = {workload.object.name: workload for workload in whole.modelserver.workloads}
     assert whole.roll_outs.keys() == {manifest["metadata"]["name"] for manifest in deployments(whole)}
+    scalers = {each.workload: f"{each.object.kind.lower()} {each.object.name}" for each in whole.modelserver.scalers}
     for manifest in deployments(whole):
         name, spec = manifest["metadata"]["name"], manifest["spec"]
         workload, found = workloads.get(name), whole.roll_outs[name]
         assert found == RollOutPlan(
             name=name,
             part="epp" if workload is None else workload.role,
+            scaler=scalers.get(name, ""),
             selector=spec["selector"]["matchLabels"],
             pods=spec["replicas"],
             ready=1 if workload is None else workload.replicas,
             awaits_leave=workload is not None,
+            floor=None if workload is None else workload.floor,
             is_owned=workload is not None,
             timeout_seconds=found.timeout_seconds,
             patience_seconds=whole.applied["rollout"]["patienceSeconds"],

@@ -28,6 +28,27 @@ def read(plan: RollOutPlan, of: dict[str, Any], pods: list[dict[str, Any]], *, n
     return RollOut.read(plan, of, pods, newest=newest)
 
 
+# --- scaled by something else -----------------------------------------------------------------------------------------
+
+SCALED = dataclasses.replace(ROLE, floor=2)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "of", "pods", "want_complete"),
+    [
+        ("the floor is there", deployment(), TWO, True),
+        ("its scaler has not brought it to its floor", deployment(replicas=1), TWO[:1], False),
+        ("there are more than the floor", deployment(replicas=3), [*TWO, pod("c")], True),
+        ("its scaler takes a new Pod away meanwhile", deployment(), [*TWO, pod("c", **live.LEAVING)], True),
+        ("an old Pod has not left", deployment(), [*TWO, OLD_LEAVES], False),
+    ],
+)
+def test_a_scaled_role_is_complete_from_its_floor_on_and_waits_for_no_pod_that_its_scaler_takes(
+    sentence: str, of: dict[str, Any], pods: list[dict[str, Any]], want_complete: bool
+) -> None:
+    assert read(SCALED, of, pods).is_complete is want_complete, sentence
+
+
 # --- complete ---------------------------------------------------------------------------------------------------------
 
 

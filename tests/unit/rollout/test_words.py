@@ -251,3 +251,10 @@ def test_pods_that_should_have_been_gone_are_told_with_what_to_do_about_them() -
     assert stuck(state) == f"{ending(state)} Then run `pulumi up` again."
     many = dataclasses.replace(state, overstays=tuple(dataclasses.replace(OVERSTAY, pod=f"p{i}") for i in range(9)))
     assert ending(many).count("stays terminating") == 3, "it stays readable"
+
+
+def test_a_scaled_role_says_that_it_is_not_at_its_floor() -> None:
+    plan = dataclasses.replace(PLAN, floor=3)
+    state = RollOut.read(plan, deployment(), [pod("a"), pod("b")], newest="new")
+    assert "its scaler has not asked for 3 yet" in progress(state, ())
+    assert "its scaler has not asked for 3 yet" in out_of_time(plan, state, (), gave_up=None, namespace="ns")
