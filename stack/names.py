@@ -37,6 +37,16 @@ def workload(release: str, role: str, entry: int | None = None) -> str:
     return f"{release}-{role}" if entry is None else f"{release}-{role}-{entry}"
 
 
+def scaler(release: str, role: str) -> str:
+    """What scales a role, of whatever kind: as its Deployment is called, so that the two stand together."""
+    return workload(release, role)
+
+
+def disruption_budget(release: str, role: str) -> str:
+    """PodDisruptionBudget of a role."""
+    return workload(release, role)
+
+
 def serve_config_map(release: str, role: str, data: object) -> str:
     """ConfigMap with a role's serve arguments, named by its data."""
     return f"{release}-serve-{role}-{content_hash(data)}"

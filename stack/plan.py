@@ -10,7 +10,7 @@ from stack.budget import budget_line, sum_budget
 from stack.contributions import trace_contributions
 from stack.autoscaling import expected_pods, plan_scaler_seats, plan_scalers, refuse_standstill
 from stack.devices import plan_devices
-from stack.capacity import plan_capacity
+from stack.disruption import plan_disruption_budgets
 from stack.errors import in_order
 from stack.facts import STATE_UNKNOWN, FactsError
 from stack.gateway import endpoint, gateway_name, plan_gateway
@@ -129,6 +129,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         ),
         budget=budget,
         roll_outs={
+                *plan_disruption_budgets(config, roles),
             planned.name: planned
             for planned in (*_workload_roll_outs(config, workloads, scalers), *_router_roll_outs(config, router))
         },

@@ -83,10 +83,16 @@ class _Handler(BaseHTTPRequestHandler):
     stand_in: ClassVar[StandIn]
 
     def do_PATCH(self) -> None:  # the base class's name
+        self._take("PATCH")
+
+    def do_POST(self) -> None:  # the base class's name
+        self._take("POST")
+
+    def _take(self, method: str) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.stand_in.sent.append(
             Sent(
-                method="PATCH",
+                method=method,
                 path=urlsplit(self.path).path,
                 content_type=self.headers["Content-Type"],
                 body=json.loads(body),

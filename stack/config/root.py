@@ -15,6 +15,8 @@ from pydantic import Field, ValidationError
 from stack.config.autoscaling import AutoscalingConfig
 from stack.config.cluster import ClusterConfig
 from stack.config.devices import DevicesConfig
+from stack.config.disruption import DisruptionConfig
+from stack.config.drain import DrainConfig
 from stack.config.gateway import GatewayConfig
 from stack.config.guards import GuardsConfig
 from stack.config.modelserver import ModelServerConfig
@@ -55,6 +57,12 @@ class StackConfig(Strict):
     router: RouterConfig = Field(default_factory=RouterConfig, description="Endpoint picker and pool.")
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="How changes go on.")
     guards: GuardsConfig = Field(default_factory=GuardsConfig, description="What stops a preview or an update.")
+    autoscaling: AutoscalingConfig = Field(
+        default_factory=AutoscalingConfig, description="Who decides how many Pods each role has."
+    )
+    disruption_budget: DisruptionConfig = Field(
+        default_factory=DisruptionConfig, description="How many model servers of a role may be evicted at once."
+    )
     monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig, description="Scrape objects.")
     drain: DrainConfig = Field(default_factory=DrainConfig, description="How model servers leave.")
     tracing: TracingConfig = Field(default_factory=TracingConfig, description="Traces.")

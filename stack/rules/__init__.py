@@ -16,6 +16,8 @@ from stack.recipes import Recipe, known, load_recipe, recipe_names
 from stack.rules import (
     autoscaling,
     devices,
+    disruption,
+    drain,
     env,
     metadata,
     pods,
@@ -47,7 +49,8 @@ RULES: tuple[Rule, ...] = (
     *pods.RULES,
     *metadata.RULES,
     *router.RULES,
-    *drain.RULES,
+    *autoscaling.RULES,
+    *disruption.RULES,
     *tracing.RULES,
 )
 

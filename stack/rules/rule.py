@@ -30,6 +30,8 @@ Block = Literal[
     "recipe",
     "modelserver",
     "devices",
+    "drain",
+    "disruption_budget",
     "storage",
     "routing",
     "gateway",

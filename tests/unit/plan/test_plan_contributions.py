@@ -303,6 +303,16 @@ CHANGES: list[Change] = [
     Change("drain.kvPullSeconds", 10, PREFILL),
     *(Change(f"drain.longestRequestSeconds.{role}", 200, NONE) for role in ("prefill", "decode", "aggregated")),
     *(Change(f"guards.{name}", "warn", NONE) for name in GUARD_NAMES),
+    # --- budgets: evictions alone ask them
+    Change("disruptionBudget.enabled", value=False, want=NONE),
+    Change("disruptionBudget.maxUnavailable", 2, NONE),
+    Change("disruptionBudget.unhealthyPodEvictionPolicy", "IfHealthyBudget", NONE),
+    # --- autoscaling: none of it reaches a Pod template
+    Change("autoscaling.prefill", {**SCALER, "tokensPerSecond": 9000}, NONE),
+    Change("autoscaling.decode", SCALER, NONE),
+    Change("autoscaling.aggregated", SCALER, NONE, base="aggregated"),
+    Change("autoscaling.ratio", {"min": 0.5, "max": 2}, NONE),
+    Change("autoscaling.prometheus", {"serverAddress": "http://prometheus"}, NONE),
     # --- monitoring, tracing, the rest
     Change("monitoring.enabled", value=True, want=NONE, base="monitored"),
     Change("monitoring.provider", "prometheus-operator", NONE, base="monitored"),
