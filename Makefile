@@ -65,6 +65,8 @@ bench: $(STAMP) ## measure a mode switch against the longest drain, and guards i
 	$(BIN)/python -m benchmarks.mode_switch
 	$(BIN)/python -m benchmarks.spares
 	$(BIN)/python -m benchmarks.guards
+	$(BIN)/python -m benchmarks.drain
+	$(BIN)/python -m benchmarks.drain_budget
 
 screenshots: $(STAMP) ## make the images of docs/images anew; the pages need a Chromium on PATH
 	@$(BIN)/python -m docs.images.screenshots
@@ -77,4 +79,4 @@ lock: $(STAMP) ## resolve the requirements anew
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-deps requirements/engine.in -o requirements/engine.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--extra local --extra test --extra lint --extra types pyproject.toml -o requirements/dev.txt
+		--extra advice --extra local --extra test --extra lint --extra types pyproject.toml -o requirements/dev.txt

@@ -80,6 +80,14 @@ class ConfigError(Exception):
         return "\n".join([head, *(f"  {problem}" for problem in self.problems)])
 
 
+class UnusableError(Exception):
+    """What was measured, and was to be learnt from, cannot be used; the letter says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Sort by key, then by text, and say nothing twice. List positions sort as numbers: `[2]` before `[10]`."""
     return tuple(sorted(set(problems), key=lambda problem: (natural(problem.key), str(problem))))

@@ -168,7 +168,8 @@ def test_the_check_passes_on_what_was_chosen_and_nothing_else(
 def test_the_command_needs_nothing_that_pulumi_install_leaves_out() -> None:
     """Packages of the extras, which requirements.txt has not."""
     given = set(re.findall(r"^([A-Za-z0-9._-]+)==", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    extra = {"cryptography", "filelock", "hatchling", "editables", "hypothesis", "jsonschema", "pytest"}
+    advice = {"matplotlib", "numpy", "plotext"}
+    extra = {"cryptography", "filelock", "hatchling", "editables", "hypothesis", "jsonschema", "pytest"} | advice
     assert extra & given == set()
     program = f"""
 import importlib.util, sys
@@ -180,6 +181,9 @@ from typer.testing import CliRunner
 from cli.main import app
 assert CliRunner().invoke(app, ["impact", "--help"]).exit_code == 0
 assert CliRunner().invoke(app, ["dev", "status"]).exit_code == 2
+assert CliRunner().invoke(app, ["drain-budget", "--help"]).exit_code == 0
+asked = CliRunner().invoke(app, ["drain-budget", "pyproject.toml"])
+assert asked.exit_code == 1 and "pip install" in asked.output, asked.output
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
