@@ -46,7 +46,7 @@ class ServingStack(pulumi.ComponentResource):
         )
         gateway = Gateway(name, GatewayArgs(objects=plan.gateway), child)
         monitoring = Monitoring(name, MonitoringArgs(objects=plan.monitoring, after=router.resources), child)
-        ModelServers(
+        servers = ModelServers(
             name,
             ModelServersArgs(
                 plan=plan.modelserver,

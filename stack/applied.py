@@ -134,7 +134,7 @@ def _routing(config: StackConfig, serves: Mapping[Role, RoleServe]) -> Block:
     return block
 
 
-def _gateway(config: StackConfig) -> Block:
+def _gateway(config: StackConfig, serves: Mapping[Role, RoleServe]) -> Block:
     if not config.gateway.enabled:
         return _only_written(config.gateway) | {"enabled": False}
     limit = request_timeout(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stack import labels, names
@@ -118,7 +119,6 @@ def plan_service_account(config: StackConfig) -> tuple[ObjectPlan, ...]:
     )
 
 
-def plan_workload(
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
     """How many Pods a role has after the update, and between which bounds its scaler keeps it.
@@ -134,6 +134,7 @@ class Scaled:
     is_found: bool = False
 
 
+def plan_workload(
     config: StackConfig,
     recipe: Recipe,
     placement: Placement,
@@ -144,8 +145,8 @@ class Scaled:
     contributions: Mapping[str, str],
     after: tuple[str, ...] = (),
     held: Mapping[str, Any] | None = None,
-) -> WorkloadPlan:
     scaled: Scaled | None = None,
+) -> WorkloadPlan:
     """One role Deployment, or one nodePlacement entry's.
 
     Args:
@@ -166,8 +167,8 @@ class Scaled:
     annotations: dict[str, str] = {**labels.WAIT_FOR_UID, labels.APPLIED: write_record(contributions)}
     if placement.entry is not None:
         annotations[labels.NODE] = placement.node or ""
-    spec: dict[str, Any] = {
     least, most = (placement.replicas, placement.replicas) if scaled is None else (scaled.floor, scaled.ceiling)
+    spec: dict[str, Any] = {
         **(
             {"replicas": placement.replicas} if scaled is None else {"replicas": scaled.pods} if scaled.is_found else {}
         ),
@@ -273,6 +274,8 @@ def _pod_spec(
         "containers": [_server_container(config, recipe, placement, serve, devices=devices, mounts=mounts)],
         "volumes": [mount.volume for mount in mounts],
     }
+    if serve.drain.shares_process_namespace:
+        spec["shareProcessNamespace"] = True
     init: list[dict[str, Any]] = []
     if config.devices.rdma.enabled:
         init.append(_rdma_container(config, recipe, devices, overrides))
@@ -309,8 +312,6 @@ def _pod_spec(
             "schedulerName": overrides.scheduler_name,
         }.items()
         if value
-    if serve.drain.shares_process_namespace:
-        spec["shareProcessNamespace"] = True
     }
     return spec
 
@@ -399,7 +400,13 @@ def _server_container(
         "volumeMounts": [mount.mount for mount in mounts],
         "securityContext": container_security(config.modelserver.pod_overrides.of(placement.role)),
         **render_probes(config, recipe, serve),
+        **_lifecycle(serve),
     }
+
+
+def _lifecycle(serve: RoleServe) -> dict[str, Any]:
+    hook = serve.drain.hook
+    return {} if hook is None else {"lifecycle": {"preStop": {"exec": {"command": hook}}}}
 
 
 def _ports(prefix: str, ports: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -439,11 +446,6 @@ def _proxy_container(config: StackConfig, serve: RoleServe, overrides: PodOverri
             proxy.image.digest,
         ),
         "args": list(rendered.args),
-def _lifecycle(serve: RoleServe) -> dict[str, Any]:
-    hook = serve.drain.hook
-    return {} if hook is None else {"lifecycle": {"preStop": {"exec": {"command": hook}}}}
-
-
         "restartPolicy": "Always",
         "ports": _ports("http", rendered.ports),
         "securityContext": proxy_security(overrides),

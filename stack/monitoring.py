@@ -1,5 +1,7 @@
 """Who scrapes what: an object per role, so that `job` differs by role, one for the EPP, one for the Gateway's proxies.
 
+Beside them alerts (`stack.alerts`) and a dashboard (`stack.dashboard`), as objects.
+
 The EPP's metrics need a bearer token. VictoriaMetrics' agent brings its own, and is given the right to read; for the
 Prometheus Operator a token Secret of the EPP's own ServiceAccount is made (*Monitoring*).
 """
@@ -9,12 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stack import labels, names
+from stack.alerts import plan_alerts
+from stack.dashboard import FILE, render_dashboard
 from stack.gateway import gateway_name
 from stack.planned import ObjectPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from stack.alerts import RoleWatch
     from stack.config.root import StackConfig
     from stack.scalars import Role
     from stack.serve import RoleServe
@@ -67,6 +72,37 @@ def plan_monitoring(config: StackConfig, serves: Mapping[Role, RoleServe]) -> tu
 
 
 _PROMETHEUS = "monitoring.coreos.com/v1"
+
+
+def plan_watching(config: StackConfig, roles: Sequence[RoleWatch]) -> tuple[ObjectPlan, ...]:
+    """Alert rules and dashboard; nothing while monitoring is off."""
+    if not config.monitoring.enabled:
+        return ()
+    planned: list[ObjectPlan] = []
+    if config.monitoring.rules.enabled:
+        is_victoria = config.monitoring.provider == "victoriametrics"
+        kind = ("operator.victoriametrics.com/v1beta1", "VMRule") if is_victoria else (_PROMETHEUS, "PrometheusRule")
+        spec = {"groups": plan_alerts(config, roles)}
+        planned.append(_object(config, "alert-rules", kind, names.alert_rules(config.release), spec))
+    if config.monitoring.dashboard.enabled:
+        planned.append(
+            ObjectPlan(
+                logical_name="dashboard",
+                manifest={
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": labels.object_meta(
+                        names.dashboard(config.release),
+                        release=config.release,
+                        namespace=config.namespace,
+                        component="monitoring",
+                        labels=dict(config.monitoring.dashboard.labels),
+                    ),
+                    "data": {FILE: render_dashboard(config, roles)},
+                },
+            )
+        )
+    return tuple(planned)
 
 
 def _epp(config: StackConfig, *, is_victoria: bool) -> list[ObjectPlan]:

@@ -162,6 +162,16 @@ def epp_scrape(release: str) -> str:
     return f"{release}-epp-monitor"
 
 
+def alert_rules(release: str) -> str:
+    """PrometheusRule or VMRule."""
+    return release
+
+
+def dashboard(release: str) -> str:
+    """ConfigMap with the Grafana dashboard."""
+    return f"{release}-dashboard"
+
+
 def epp_metrics_reader(release: str, namespace: str) -> str:
     """ClusterRole and binding that let a scraper read the endpoint picker's metrics."""
     return f"{release}-{namespace}-epp-metrics-reader"

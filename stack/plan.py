@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stack import names
+from stack.alerts import watch_roles
 from stack.applied import apply_defaults
-from stack.budget import budget_line, sum_budget
-from stack.contributions import trace_contributions
 from stack.autoscaling import expected_pods, plan_scaler_seats, plan_scalers, refuse_standstill
+from stack.budget import budget_line, sum_budget
+from stack.capacity import plan_capacity
+from stack.contributions import trace_contributions
 from stack.devices import plan_devices
 from stack.disruption import plan_disruption_budgets
 from stack.errors import in_order
@@ -26,20 +29,21 @@ from stack.storage import plan_volumes, refuse_claims, warn_of_claims
 from stack.topology import order_entries, place, plan_topology
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from stack.capacity import RoleCapacity
     from stack.config.root import StackConfig
+    from stack.devices import DevicesPlan
+    from stack.drain import RoleDrain
     from stack.facts import ClusterFacts, StateFacts
     from stack.planned import BudgetLine, ObjectPlan, ScalerPlan, TopologyPlan, WorkloadPlan
     from stack.recipes.model import Recipe
-    from stack.capacity import RoleCapacity
     from stack.rules import Accepted
     from stack.scalars import Role
     from stack.serve import RoleServe
+    from stack.topology import Placement
 
 
-    from stack.devices import DevicesPlan
-    from stack.drain import RoleDrain
 def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STATE_UNKNOWN) -> StackPlan:
     """Decide everything.
 
@@ -56,6 +60,10 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
     roles = config.modelserver.roles()
     placements = place(config)
     devices = plan_devices(config, recipe)
+    is_disaggregated = "aggregated" not in roles
+    serves: dict[Role, RoleServe] = {
+        role: plan_serve(config, recipe, role, is_disaggregated=is_disaggregated) for role in roles
+    }
     topology = plan_topology(
         config,
         placements,
@@ -64,9 +72,6 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         facts=facts,
         state=state,
     )
-    serves: dict[Role, RoleServe] = {
-        role: plan_serve(config, recipe, role, is_disaggregated=topology.is_disaggregated) for role in roles
-    }
     order = order_entries(config, placements, key=topology.key, facts=facts)
     held = _held_strategies(facts, state)
     workloads = tuple(
@@ -82,15 +87,10 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
             ),
             after=order.get(names.workload(config.release, placement.role, placement.entry), ()),
             held=held.get(names.workload(config.release, placement.role, placement.entry)),
+            scaled=_scaled(config, placement, topology, facts=facts, state=state),
         )
         for placement in placements
     )
-    router = plan_router(config, recipe, serves, is_disaggregated=topology.is_disaggregated)
-    volumes = plan_volumes(config, roles, facts)
-            scaled=_scaled(config, placement, topology, facts=facts, state=state),
-    unsettled = () if topology.unknown is None else (topology.unknown,)
-    moves = refuse_moves(config, topology, [workload.object.name for workload in workloads], facts=facts, state=state)
-    if refused := (*moves, *refuse_claims(config, volumes, facts)):
     capacities: dict[Role, RoleCapacity] = {
         role: plan_capacity(serve, least_pods=config.bounds(role)[0], most_pods=config.bounds(role)[1])
         for role, serve in serves.items()
@@ -98,10 +98,16 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
     scalers = plan_scalers(config, capacities)
     drains: dict[Role, RoleDrain] = {role: serve.drain for role, serve in serves.items()}
     watched = watch_roles(config, capacities, drains, workloads, scalers)
+    router = plan_router(config, recipe, serves, is_disaggregated=topology.is_disaggregated)
+    volumes = plan_volumes(config, roles, facts)
+    unsettled = () if topology.unknown is None else (topology.unknown,)
+    moves = refuse_moves(config, topology, [workload.object.name for workload in workloads], facts=facts, state=state)
+    standing = refuse_standstill(config, _staying(topology, facts))
+    if refused := (*moves, *standing, *refuse_claims(config, volumes, facts)):
         raise FactsError((*refused, *unsettled))
     budget = sum_budget(
         [
-            *(budget_line(workload.role, workload.object.manifest, devices) for workload in workloads),
+            *(_budget_line(workload, devices) for workload in workloads),
             *(budget_line("epp", o.manifest, None) for o in router if o.kind == "Deployment"),
         ]
     )
@@ -117,30 +123,97 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         volumes=volumes,
         router=router,
         gateway=plan_gateway(config),
-        monitoring=plan_monitoring(config, serves),
+        monitoring=(*plan_monitoring(config, serves), *plan_watching(config, watched)),
         modelserver=ModelServerPlan(
             objects=(
                 *plan_protection(config, topology.anchor.name),
                 *plan_service_account(config),
                 *(plan_serve_config(config, serve) for serve in serves.values()),
+                *plan_disruption_budgets(config, roles),
             ),
             workloads=workloads,
             topology=topology,
+            scalers=scalers,
+            scaler_seats=plan_scaler_seats(config),
         ),
         budget=budget,
         roll_outs={
-                *plan_disruption_budgets(config, roles),
             planned.name: planned
             for planned in (*_workload_roll_outs(config, workloads, scalers), *_router_roll_outs(config, router))
         },
         warnings=in_order((*accepted.warnings, *unsettled, *warn_of_claims(config, volumes, facts))),
-            scalers=scalers,
-            scaler_seats=plan_scaler_seats(config),
         applied=apply_defaults(config, recipe, serves),
         outputs=_outputs(config, model=model, devices=devices, plan_parts=(volumes, workloads, topology, budget))
         | _drain_outputs(config, recipe, serves)
         | {"capacity": _capacity_outputs(capacities), "autoscaling": _scaling_outputs(scalers)},
     )
+
+
+def _scaled(
+    config: StackConfig, placement: Placement, topology: TopologyPlan, *, facts: ClusterFacts, state: StateFacts
+) -> Scaled | None:
+    """How many Pods a scaled role has after the update; None for a role whose number is configured.
+
+    What is live counts as long as its Deployment stays. One that is made anew begins with one Pod, and the scaler
+    brings it to its floor.
+    """
+    provider = config.autoscaling.of(placement.role).provider
+    if provider == "none" or placement.entry is not None:
+        return None
+    bounds = config.bounds(placement.role)
+    name = names.workload(config.release, placement.role)
+    live = _staying(topology, facts).get(name)
+    return Scaled(
+        pods=expected_pods(provider, bounds, live=live, configured=placement.replicas),
+        floor=bounds[0],
+        ceiling=bounds[1],
+        is_found=live is not None and state.topologies is not None and name not in state.workloads,
+    )
+
+
+def _staying(topology: TopologyPlan, facts: ClusterFacts) -> dict[str, int]:
+    """Pods that each role Deployment which stays asks for now, by its name."""
+    if topology.changes:
+        return {}
+    return {name: live.replicas for name, live in (facts.workloads or {}).items() if not live.is_terminating}
+
+
+def _budget_line(workload: WorkloadPlan, devices: DevicesPlan) -> BudgetLine:
+    """A scaled role counts with its ceiling, since nodes have to be there for it; so it says the same at any load."""
+    line = budget_line(workload.role, {**workload.object.manifest, "spec": _with_most(workload)}, devices)
+    return replace(line, least=workload.floor) if workload.floor != workload.most else line
+
+
+def _with_most(workload: WorkloadPlan) -> dict[str, Any]:
+    return {**workload.object.manifest["spec"], "replicas": workload.most}
+
+
+def _capacity_outputs(capacities: Mapping[Role, RoleCapacity]) -> dict[str, Any]:
+    """What dashboards, gateways and alerts outside of the stack need: slots of a Pod and of an endpoint."""
+    return {
+        role: {
+            "slotsPerPod": capacity.slots,
+            "slotsPerEndpoint": capacity.slots_per_endpoint,
+            "pods": {"min": capacity.least_pods, "max": capacity.most_pods},
+            "slots": {"min": capacity.least, "max": capacity.most},
+        }
+        for role, capacity in capacities.items()
+    }
+
+
+def _scaling_outputs(scalers: Iterable[ScalerPlan]) -> dict[str, Any]:
+    """What scales, and the query for whoever sets up an adapter."""
+    return {
+        scaler.role: {
+            "provider": scaler.provider,
+            "signal": scaler.signal,
+            "target": scaler.target,
+            "query": scaler.query,
+            "min": scaler.floor,
+            "max": scaler.ceiling,
+        }
+        for scaler in scalers
+    }
 
 
 def _held_strategies(facts: ClusterFacts, state: StateFacts) -> dict[str, Any]:
@@ -160,6 +233,8 @@ def _workload_roll_outs(
             selector=workload.object.manifest["spec"]["selector"]["matchLabels"],
             pods=workload.replicas,
             ready=workload.replicas,
+            floor=workload.floor,
+            scaler=named.get(workload.object.name, ""),
             awaits_leave=True,
             is_owned=True,
             timeout_seconds=workload.timeout_seconds,
@@ -183,6 +258,22 @@ def _router_roll_outs(config: StackConfig, router: tuple[ObjectPlan, ...]) -> It
                 timeout_seconds=spec["template"]["spec"]["terminationGracePeriodSeconds"] + START_SECONDS,
                 patience_seconds=config.rollout.patience_seconds,
             )
+
+
+def _drain_outputs(config: StackConfig, recipe: Recipe, serves: Mapping[Role, RoleServe]) -> dict[str, Any]:
+    """How Pods leave, and every time limit on the way of a stream."""
+    return {
+        "drain": {
+            role: {
+                "mode": serve.drain.mode,
+                "why": serve.drain.why,
+                "timeoutSeconds": serve.drain.timeout,
+                "graceSeconds": serve.drain.grace,
+            }
+            for role, serve in serves.items()
+        },
+        "limits": [limit.as_output() for limit in time_limits(config, recipe, serves)],
+    }
 
 
 def _outputs(config: StackConfig, *, model: str, devices: Any, plan_parts: tuple[Any, Any, Any, Any]) -> dict[str, Any]:
@@ -209,21 +300,3 @@ def _outputs(config: StackConfig, *, model: str, devices: Any, plan_parts: tuple
         },
         "budget": [str(line) for line in budget.lines],
     }
-def _drain_outputs(config: StackConfig, recipe: Recipe, serves: Mapping[Role, RoleServe]) -> dict[str, Any]:
-    """How Pods leave, and every time limit on the way of a stream."""
-    return {
-        "drain": {
-            role: {
-                "mode": serve.drain.mode,
-                "why": serve.drain.why,
-                "timeoutSeconds": serve.drain.timeout,
-                "graceSeconds": serve.drain.grace,
-            }
-            for role, serve in serves.items()
-        },
-        "limits": [limit.as_output() for limit in time_limits(config, recipe, serves)],
-    }
-
-
-            floor=workload.floor,
-            scaler=named.get(workload.object.name, ""),

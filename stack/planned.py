@@ -246,9 +246,11 @@ class BudgetLine:
     accelerators: int | None
     nics: int | None
     surge: int = 0
+    least: int | None = None
 
     def __str__(self) -> str:
-        text = f"{self.part}: {self.pods} x {self.cpu_millis / 1000:g} CPU, {self.memory_bytes / 2**30:g}Gi"
+        pods = str(self.pods) if self.least is None else f"{self.least} to {self.pods}"
+        text = f"{self.part}: {pods} x {self.cpu_millis / 1000:g} CPU, {self.memory_bytes / 2**30:g}Gi"
         for count, what in ((self.accelerators, "accelerator"), (self.nics, "NIC")):
             text += (
                 f", {what}s by template" if count is None else f", {count} {what}{'s' * (count > 1)}" if count else ""
@@ -331,5 +333,5 @@ class StackPlan:
             *self.monitoring,
             self.modelserver.topology.anchor,
             *(workload.object for workload in self.modelserver.workloads),
-        )
             *(scaler.object for scaler in self.modelserver.scalers),
+        )

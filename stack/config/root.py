@@ -55,16 +55,16 @@ class StackConfig(Strict):
     routing: RoutingConfig = Field(default_factory=RoutingConfig, description="Routing proxy of decode Pods.")
     gateway: GatewayConfig = Field(default_factory=GatewayConfig, description="Gateway and route.")
     router: RouterConfig = Field(default_factory=RouterConfig, description="Endpoint picker and pool.")
+    drain: DrainConfig = Field(default_factory=DrainConfig, description="How model servers leave.")
     rollout: RolloutConfig = Field(default_factory=RolloutConfig, description="How changes go on.")
-    guards: GuardsConfig = Field(default_factory=GuardsConfig, description="What stops a preview or an update.")
     autoscaling: AutoscalingConfig = Field(
         default_factory=AutoscalingConfig, description="Who decides how many Pods each role has."
     )
     disruption_budget: DisruptionConfig = Field(
         default_factory=DisruptionConfig, description="How many model servers of a role may be evicted at once."
     )
+    guards: GuardsConfig = Field(default_factory=GuardsConfig, description="What stops a preview or an update.")
     monitoring: MonitoringConfig = Field(default_factory=MonitoringConfig, description="Scrape objects.")
-    drain: DrainConfig = Field(default_factory=DrainConfig, description="How model servers leave.")
     tracing: TracingConfig = Field(default_factory=TracingConfig, description="Traces.")
     image_pull_secrets: tuple[DnsSubdomain, ...] = Field(
         default=(), description="Names of image pull Secrets in the namespace."
@@ -73,14 +73,6 @@ class StackConfig(Strict):
         default=None, description="Name of the endpoint picker's Service. Default: `<release>-epp`."
     )
 
-
-CONTEXT_KEY: Final = "kubernetes:context"
-_DEPTH: Final = 40
-_LARGEST: Final = 2**63
-_STAND_INS: Final[Mapping[str, object]] = {
-    "release": "stand-in",
-    "namespace": "stand-in",
-    "context": "stand-in",
     def bounds(self, role: Role) -> tuple[int, int]:
         """Fewest and most Pods of a role: floor and ceiling of its scaler, else twice what is configured."""
         configured = self.modelserver.pods()[role]
@@ -90,6 +82,14 @@ _STAND_INS: Final[Mapping[str, object]] = {
         floor = configured if scaling.min_replicas is None else scaling.min_replicas
         return floor, floor if scaling.max_replicas is None else scaling.max_replicas
 
+
+CONTEXT_KEY: Final = "kubernetes:context"
+_DEPTH: Final = 40
+_LARGEST: Final = 2**63
+_STAND_INS: Final[Mapping[str, object]] = {
+    "release": "stand-in",
+    "namespace": "stand-in",
+    "context": "stand-in",
     "cluster": {"identifier": "stand-in"},
 }
 

@@ -46,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     *serve_args.RULES,
     *env.RULES,
     *startup.RULES,
+    *drain.RULES,
     *pods.RULES,
     *metadata.RULES,
     *router.RULES,

@@ -7,7 +7,6 @@ that it is left out when one of them could not be read.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from stack.config.root import StackConfig
     from stack.recipes import Recipe
     from stack.scalars import Role
+    from stack.serve import RoleServe
 
 Block = Literal[
     "release",
@@ -36,9 +36,9 @@ Block = Literal[
     "routing",
     "gateway",
     "router",
+    "autoscaling",
     "monitoring",
     "tracing",
-    "autoscaling",
     "image_pull_secrets",
     "epp_service_name",
 ]
@@ -127,8 +127,6 @@ class Setting:
         return self.config.modelserver.pods()
 
     @cached_property
-    def roles(self) -> tuple[Role, ...]:
-    @cached_property
     def fewest_pods(self) -> dict[Role, int]:
         """Pods of each role when its scaler has taken away all it may."""
         return {role: self.config.bounds(role)[0] for role in ROLES}
@@ -138,6 +136,8 @@ class Setting:
         """Pods of each role when its scaler has added all it may."""
         return {role: self.config.bounds(role)[1] for role in ROLES}
 
+    @cached_property
+    def roles(self) -> tuple[Role, ...]:
         """Roles that have Pods."""
         return self.config.modelserver.roles()
 
@@ -160,7 +160,7 @@ class Setting:
     def in_force(self) -> dict[Role, dict[str, Any]]:
         """Serve arguments as the engine will see them, `extraServeArgs` included; their values are text."""
         extra = self.config.modelserver.extra_serve_args
-        return {role: self.arguments[role] | dict(map(split, extra.of(role))) for role in self.roles}
+        return {role: in_force_args(self.arguments[role], extra.of(role)) for role in self.roles}
 
     @cached_property
     def parallelism(self) -> dict[Role, Parallelism]:
@@ -171,6 +171,14 @@ class Setting:
             if all(is_count(value) and value <= MOST_RANKS for value in ranks.values()):
                 found[role] = Parallelism(**ranks)
         return found
+
+    @cached_property
+    def serves(self) -> dict[Role, RoleServe]:
+        """How each role serves whose parallelism is sound."""
+        return {
+            role: plan_serve(self.config, self.recipe, role, is_disaggregated=self.is_disaggregated)
+            for role in self.parallelism
+        }
 
     def place_of(self, role: Role, flag: str) -> str:
         """Key under which a flag of a role is written: the operator's place, or where it would be written."""
@@ -185,14 +193,4 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def split(argument: str) -> tuple[str, Any]:
-    """Flag (without dashes, words joined by '-') and value of `--flag=value`; a bare flag is true.
-
-    Whole numbers are read as such, so that a number means the same wherever it is written.
-    """
-    name, equals, value = argument.lstrip("-").partition("=")
-    head, dot, rest = name.partition(".")
-    flag = f"{head.replace('_', '-')}{dot}{rest}"
-    if not equals:
-        return flag, True
-    return flag, int(value) if re.fullmatch(r"[0-9]{1,18}", value) else value
+split = split_argument

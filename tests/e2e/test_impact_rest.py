@@ -57,6 +57,10 @@ def below_all(place: str, *keys: str) -> frozenset[str]:
     return frozenset(f"{place}.{key}" for key in keys)
 
 
+RULES, DASHBOARD = frozenset({"VMRule/rel"}), frozenset({"ConfigMap/rel-dashboard"})
+"""They name the volumes that model servers write to."""
+
+
 @pytest.fixture(scope="module")
 def live(module_bench_of: Callable[[str], Bench]) -> Iterator[Bench]:
     bench = module_bench_of("small")
@@ -89,7 +93,7 @@ def live(module_bench_of: Callable[[str], Bench]) -> Iterator[Bench]:
                 "ValidatingAdmissionPolicyBinding/rel.ns.topology",
             }
         ),
-        updates=POOL | PODS | PICKER,
+        updates=POOL | PODS | PICKER | {"PrometheusRule/rel"},
         replaces=frozenset({"Secret/reader"}),
     ),
     Cell(
@@ -102,10 +106,10 @@ def live(module_bench_of: Callable[[str], Bench]) -> Iterator[Bench]:
             }
         },
         creates=frozenset(
-            {f"VMPodScrape/rel-{part}" for part in SCRAPED} | {"VMServiceScrape/rel-epp-monitor"},
+            {f"VMPodScrape/rel-{part}" for part in SCRAPED} | {"VMServiceScrape/rel-epp-monitor", "VMRule/rel"},
         ),
         updates=frozenset({"ClusterRoleBinding/rel-ns-epp-metrics-reader"}),
-        deletes=PODS | PICKER | {"Secret/reader"},
+        deletes=PODS | PICKER | {"Secret/reader", "PrometheusRule/rel"},
     ),
 )
 def test_what_no_pod_reads_restarts_none(live: Bench, each: Cell) -> None:
@@ -192,6 +196,8 @@ def test_the_endpoint_picker_restarts_and_decode_only_where_its_proxy_follows(li
         },
         restarts=SERVERS,
         deletes=VOLUMES,
+        updates=RULES,
+        replaces=DASHBOARD,
         because=frozenset(
             {
                 "storage.model.kind",
@@ -225,6 +231,8 @@ def test_all_model_servers_restart(live: Bench, each: Cell) -> None:
             "storage": {"compileCache": {"existingClaim": {"prefill": "cache-b"}}},
         },
         restarts=PREFILL,
+        updates=RULES,
+        replaces=DASHBOARD,
         because=below_all(
             "modelserver.podOverrides.prefill",
             f"nodeSelector.{next(iter(FAMILY))}",

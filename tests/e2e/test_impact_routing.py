@@ -49,6 +49,8 @@ def live(module_bench_of: Callable[[str], Bench]) -> Bench:
                 "PodMonitor/rel-gateway",
                 "ServiceMonitor/rel-epp-monitor",
                 "Secret/rel-epp-metrics-reader",
+                "PrometheusRule/rel",
+                "ConfigMap/rel-dashboard",
                 *(
                     f"{kind}/rel-ns-{name}"
                     for kind in ("ClusterRole", "ClusterRoleBinding")

@@ -157,9 +157,10 @@ def test_another_number_of_replicas_and_another_template_in_one_change(live: Ben
 def test_a_role_at_0_loses_its_deployment_and_finds_its_volume_again(live: Bench, role: str, other: str) -> None:
     before, kept, count = live.parts(), volumes(live), live.blocks["modelserver"]["replicas"][role]
     cache = f"PersistentVolumeClaim/rel-compile-cache-{role}"
+    of_role = {deployment(role), f"ConfigMap/rel-serve-{role}-*", f"PodDisruptionBudget/rel-{role}"}
     live.change(modelserver={"replicas": {role: 0}})
     foreseen = live.foresee()
-    assert foreseen.objects == {"delete": {deployment(role), f"ConfigMap/rel-serve-{role}-*", cache}}
+    assert foreseen.objects == {"delete": of_role | {cache}}
     assert keys_of(foreseen) == {role: {f"modelserver.replicas.{role}"}}
     with as_foreseen(live, foreseen.report):
         live.up()
@@ -169,7 +170,7 @@ def test_a_role_at_0_loses_its_deployment_and_finds_its_volume_again(live: Bench
 
     live.change(modelserver={"replicas": {role: count}})
     foreseen = live.foresee()
-    assert foreseen.objects == {"create": {deployment(role), f"ConfigMap/rel-serve-{role}-*"}, "import": {cache}}
+    assert foreseen.objects == {"create": of_role, "import": {cache}}
     assert keys_of(foreseen) == {role: {f"modelserver.replicas.{role}"}}
     with as_foreseen(live, foreseen.report):
         live.up()

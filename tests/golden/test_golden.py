@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from cli.stackfile import read_stack_file
+from stack.drain import LEAVE
 from stack.facts import NOTHING_AROUND, TrialFacts
 from tests.builders import EMPTY_CLUSTER, ROOT, STACK_FILES
 from tests.components.programs import main_program
@@ -33,6 +34,7 @@ SHOWN = (
     "Pulumi.dev",
     "Pulumi.prod",
     "aggregated",
+    "autoscaling",
     "gpt-oss-120b-dra",
     "managed-claim-template",
     "monitoring-prometheus-operator",
@@ -216,6 +218,8 @@ def dump(value: dict[str, Any]) -> str:
 
 def inner_sorted(value: Any) -> Any:
     match value:
+        case str() if value == LEAVE:
+            return "[stack/hooks/leave.py]"
         case dict():
             return {key: inner_sorted(value[key]) for key in sorted(value)}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case list():

@@ -29,6 +29,7 @@ EXAMPLES = sorted(ROOT.glob("examples/*.yaml"))
 COVERED = {
     "agentgateway",
     "aggregated",
+    "autoscaling",
     "engine-settings",
     "epp-plugins",
     "epp-standby",

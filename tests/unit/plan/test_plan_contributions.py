@@ -289,9 +289,6 @@ CHANGES: list[Change] = [
     Change("router.inferencePool.failureMode", "FailClose", NONE),
     Change("router.modelServers.targetPorts", [8003, 8002, 8001, 8000], NONE),
     Change("router.modelServers.matchLabels", {"example.com/pool": "one"}, BOTH),
-    # --- how changes go on
-    Change("rollout.patienceSeconds", 60, NONE),
-    Change("rollout.protectTopology", value=True, want=NONE),
     # --- leaving
     Change("drain.mode", "idle", BOTH),
     Change("drain.mode", "off", BOTH),
@@ -302,6 +299,9 @@ CHANGES: list[Change] = [
     Change("drain.marginSeconds", 40, BOTH),
     Change("drain.kvPullSeconds", 10, PREFILL),
     *(Change(f"drain.longestRequestSeconds.{role}", 200, NONE) for role in ("prefill", "decode", "aggregated")),
+    # --- how changes go on
+    Change("rollout.patienceSeconds", 60, NONE),
+    Change("rollout.protectTopology", value=True, want=NONE),
     *(Change(f"guards.{name}", "warn", NONE) for name in GUARD_NAMES),
     # --- budgets: evictions alone ask them
     Change("disruptionBudget.enabled", value=False, want=NONE),
@@ -321,6 +321,12 @@ CHANGES: list[Change] = [
     Change("monitoring.scraper.serviceAccount.name", "other", NONE, base="monitored"),
     Change("monitoring.scraper.serviceAccount.namespace", "other", NONE, base="monitored"),
     Change("monitoring.tokenSecret", "other", NONE, base="monitored"),
+    Change("monitoring.rules.enabled", value=False, want=NONE, base="monitored"),
+    Change("monitoring.rules.queueSeconds", 3, NONE, base="monitored"),
+    Change("monitoring.rules.volumeFreePercent", 20, NONE, base="monitored"),
+    Change("monitoring.rules.runbookUrl", "https://example.com", NONE, base="monitored"),
+    Change("monitoring.dashboard.enabled", value=False, want=NONE, base="monitored"),
+    Change("monitoring.dashboard.labels", {"a": "b"}, NONE, base="monitored"),
     Change("tracing.enabled", value=True, want=BOTH),
     *(
         Change(f"tracing.{key}", value, want, base=base)

@@ -95,7 +95,8 @@ def check_identities(whole: StackPlan) -> None:
         )
         assert all(len(value) <= 63 for value in meta["labels"].values())
         assert o.kind != "Secret" or not {"data", "stringData"} & o.manifest.keys()
-        is_immutable = o.kind in {"ConfigMap", "ResourceClaimTemplate"} and o != whole.modelserver.topology.anchor
+        is_read_by_none_of_ours = o == whole.modelserver.topology.anchor or o.logical_name == "dashboard"
+        is_immutable = o.kind in {"ConfigMap", "ResourceClaimTemplate"} and not is_read_by_none_of_ours
         assert o.is_named_by_content == is_immutable
         assert not is_immutable or re.search(r"-[0-9a-f]{8}$", o.name)
         assert [q for q in quantities(o.manifest) if q != canonical(q)] == []
@@ -170,20 +171,20 @@ def check_pool(whole: StackPlan) -> None:
 def check_roll_outs(whole: StackPlan) -> None:
     """Each Deployment is awaited: those of model servers to the last Pod, the EPP until one of its Pods serves."""
     workloads = {workload.object.name: workload for workload in whole.modelserver.workloads}
-    assert whole.roll_outs.keys() == {manifest["metadata"]["name"] for manifest in deployments(whole)}
     scalers = {each.workload: f"{each.object.kind.lower()} {each.object.name}" for each in whole.modelserver.scalers}
+    assert whole.roll_outs.keys() == {manifest["metadata"]["name"] for manifest in deployments(whole)}
     for manifest in deployments(whole):
         name, spec = manifest["metadata"]["name"], manifest["spec"]
         workload, found = workloads.get(name), whole.roll_outs[name]
         assert found == RollOutPlan(
             name=name,
-            part="epp" if workload is None else workload.role,
             scaler=scalers.get(name, ""),
+            part="epp" if workload is None else workload.role,
             selector=spec["selector"]["matchLabels"],
-            pods=spec["replicas"],
+            pods=spec["replicas"] if workload is None else workload.replicas,
             ready=1 if workload is None else workload.replicas,
-            awaits_leave=workload is not None,
             floor=None if workload is None else workload.floor,
+            awaits_leave=workload is not None,
             is_owned=workload is not None,
             timeout_seconds=found.timeout_seconds,
             patience_seconds=whole.applied["rollout"]["patienceSeconds"],
@@ -324,7 +325,7 @@ def test_model_servers_and_the_epp_are_awaited_by_these_numbers() -> None:
             awaits_leave=True,
             is_owned=True,
             # In the worst case one Pod after the other: it leaves, and the next one loads.
-            timeout_seconds=2 * (prefill.ready_seconds + 90) + SLACK_SECONDS,
+            timeout_seconds=2 * (prefill.ready_seconds + 140) + SLACK_SECONDS,
             patience_seconds=7,
         ),
         "rel-decode": RollOutPlan(
@@ -335,7 +336,7 @@ def test_model_servers_and_the_epp_are_awaited_by_these_numbers() -> None:
             ready=3,
             awaits_leave=True,
             is_owned=True,
-            timeout_seconds=3 * (prefill.ready_seconds + 90) + SLACK_SECONDS,
+            timeout_seconds=3 * (prefill.ready_seconds + 110) + SLACK_SECONDS,
             patience_seconds=7,
         ),
         "rel-epp": RollOutPlan(

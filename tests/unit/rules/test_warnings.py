@@ -37,7 +37,7 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "two Pods of one role on one node",
         {"modelserver": {"nodePlacement": [{"role": role, "node": "a"} for role in ("prefill", "decode", "decode")]}},
-        [],
+        ["disruptionBudget.maxUnavailable"],
     ),
     ("GPUs of another recipe", {"recipe": "gpt-oss-120b-nvidia"}, []),
     ("a small model", {"recipe": "qwen3-0.6b"}, []),
@@ -77,7 +77,7 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
                 "strategy": {"type": "Recreate"},
             }
         },
-        ["modelserver.strategy"],
+        ["disruptionBudget.maxUnavailable", "modelserver.strategy"],
     ),
     (
         "settings of roles without Pods",
@@ -100,12 +100,43 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
                 "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             }
         },
-        ["modelserver.strategy.rollingUpdate.maxUnavailable"],
+        ["disruptionBudget.maxUnavailable", "modelserver.strategy.rollingUpdate.maxUnavailable"],
     ),
     (
         "a percentage that rounds to nothing, for both roles",
         {"modelserver": {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}}},
         ["modelserver.strategy.rollingUpdate.maxUnavailable"] * 2,
+    ),
+    # Disruption budgets
+    (
+        "a role of one Pod and a budget of one",
+        {"modelserver": {"replicas": {"prefill": 1, "decode": 2}}},
+        ["disruptionBudget.maxUnavailable"],
+    ),
+    (
+        "as many Pods as the budget has, in both roles told once",
+        {"modelserver": {"replicas": {"prefill": 2, "decode": 2}}, "disruptionBudget": {"maxUnavailable": 2}},
+        ["disruptionBudget.maxUnavailable"],
+    ),
+    (
+        "a role of one Pod that may stop",
+        {
+            "modelserver": {
+                "replicas": {"prefill": 1, "decode": 2},
+                "strategy": {"type": "auto", "allowOutage": ["prefill"]},
+            }
+        },
+        [],
+    ),
+    (
+        "a role of one Pod without a budget",
+        {"modelserver": {"replicas": {"prefill": 1, "decode": 2}}, "disruptionBudget": {"enabled": False}},
+        [],
+    ),
+    (
+        "a scaler that may leave one Pod",
+        {"autoscaling": {"decode": {"provider": "hpa", "minReplicas": 1, "maxReplicas": 4}}},
+        ["disruptionBudget.maxUnavailable"],
     ),
     # Volumes
     (
@@ -114,7 +145,7 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
             "modelserver": {"replicas": {"prefill": 1, "decode": 1}},
             "storage": {"compileCache": {"accessModes": ["ReadWriteOnce"]}},
         },
-        ["storage.compileCache.accessModes"],
+        ["disruptionBudget.maxUnavailable", "storage.compileCache.accessModes"],
     ),
     (
         "a cache for one node without a surge",
@@ -122,7 +153,7 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
             "modelserver": {"replicas": {"prefill": 1, "decode": 1}, "strategy": {"type": "Recreate"}},
             "storage": {"compileCache": {"accessModes": ["ReadWriteOnce"]}},
         },
-        [],
+        ["disruptionBudget.maxUnavailable"],
     ),
     (
         "a cache for one Pod without a surge",
@@ -130,7 +161,7 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
             "modelserver": {"replicas": {"prefill": 1, "decode": 1}, "strategy": {"type": "Recreate"}},
             "storage": {"compileCache": {"accessModes": ["ReadWriteOncePod"]}},
         },
-        [],
+        ["disruptionBudget.maxUnavailable"],
     ),
     (
         "a cache for one node with all Pods of a role on one node",
@@ -140,7 +171,7 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
             },
             "storage": {"compileCache": {"accessModes": ["ReadWriteOnce"]}},
         },
-        [],
+        ["disruptionBudget.maxUnavailable"],
     ),
     (
         "a model claim for one node and one Pod under a surge",
@@ -149,7 +180,7 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
             "devices": {"rdma": {"enabled": False}},
             "storage": {"model": {"kind": "pvc", "existingClaim": None, "accessModes": ["ReadWriteOnce"]}},
         },
-        ["storage.model.accessModes"],
+        ["disruptionBudget.maxUnavailable", "storage.model.accessModes"],
     ),
     (
         "a cache that nothing can fill",
@@ -361,11 +392,11 @@ TABLE: list[tuple[str, dict[str, Any], list[str]]] = [
             "modelserver": {"replicas": {"aggregated": 1}},
             "devices": {"rdma": {"enabled": False}},
         },
-        [],
+        ["disruptionBudget.maxUnavailable"],
     ),
     (
-        "a drain that ends before the grace period",
-        {"modelserver": {"serveArgs": {"common": {"shutdown-timeout": 89}}}},
+        "the drain that follows anyway",
+        {"modelserver": {"serveArgs": {"common": {"shutdown-timeout": 60}}}},
         [],
     ),
     (
