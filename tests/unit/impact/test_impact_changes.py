@@ -354,7 +354,7 @@ ROWS: dict[str, list[Case]] = {
         {"enabled": False, "maxUnavailable": 2, "unhealthyPodEvictionPolicy": "IfHealthyBudget"},
         NONE,
     ),
-    "`monitoring.*`": [
+    "`monitoring.*`, `.rules.*` and `.dashboard.*` included": [
         Case(change=MONITORED),
         *each(
             "monitoring",
