@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 VICTORIA = "vmpodscrapes.operator.victoriametrics.com"
-OF_VICTORIA = (VICTORIA, "vmservicescrapes.operator.victoriametrics.com")
+OF_VICTORIA = (VICTORIA, "vmservicescrapes.operator.victoriametrics.com", "vmrules.operator.victoriametrics.com")
 VICTORIAS = "/apis/operator.victoriametrics.com/v1beta1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NODES = "/api/v1/nodes"

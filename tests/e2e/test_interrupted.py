@@ -5,6 +5,7 @@ When it is killed is drawn by a seed, as a number of things that happened to Pod
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 from collections import Counter
@@ -94,9 +95,37 @@ def kill_in(bench: Bench, *command: str, after: int) -> bool:
             left -= 1
         if left <= 0:
             break
-    engine.send_signal(signal.SIGKILL)
+    kill_between_writes(bench, engine)
     log.close()
     return engine.wait() == -signal.SIGKILL
+
+
+def kill_between_writes(bench: Bench, engine: subprocess.Popen[Any]) -> None:
+    """Kill the engine at a moment at which its state can be read.
+
+    It writes the file of its state anew in place. A kill in the middle of that leaves half of one, which is not what is
+    tried here: no program can do anything about it, and the file beside it (`.bak`) has the state before.
+    """
+
+    def is_stopped_between_writes() -> bool:
+        engine.send_signal(signal.SIGSTOP)
+        if engine.poll() is not None or has_whole_state(bench):
+            return True
+        engine.send_signal(signal.SIGCONT)
+        return False
+
+    wait_until(is_stopped_between_writes, timeout=LONGEST, what="the engine to have written its state")
+    engine.send_signal(signal.SIGKILL)
+
+
+def has_whole_state(bench: Bench) -> bool:
+    """Whether every file of the engine's state can be read to its end."""
+    for path in (bench.folder / "state").glob(".pulumi/stacks/**/*.json"):
+        try:
+            json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            return False
+    return True
 
 
 def bring_up(bench: Bench) -> None:
@@ -224,7 +253,7 @@ def kill_when(bench: Bench, words: str) -> None:
         for line in engine.stdout or ():
             said.append(line)
             if words in line:
-                engine.send_signal(signal.SIGKILL)
+                kill_between_writes(bench, engine)
                 end_processes_under(bench.folder)
     assert engine.returncode == -signal.SIGKILL, "".join(said)
 
