@@ -31,6 +31,8 @@ TIMEOUT_SECONDS = (3, 30)
 PAGE = 500
 FIRST_ERROR, NOT_FOUND = 400, 404
 WHOLE = "application/json"
+APPLY = "application/apply-patch+yaml"
+"""Content type of server-side apply; JSON is YAML."""
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """What alone is taken where only metadata is wanted (Kubernetes, "API Concepts"): a server that can't leave the rest
 out must not send it."""
@@ -128,16 +130,47 @@ class Cluster:
             path,
             {"dryRun": "All", "fieldManager": field_manager, "force": "true"},
             body=json.dumps(manifest),
+            sends=APPLY,
         )
         if answer.status >= FIRST_ERROR:
-            raise ClusterError(_message(answer.data) or f"{answer.status} {answer.reason}", answer.status)
+            raise refused(answer)
         warned = WARNING.findall(answer.getheader("Warning", ""))
         return _object(answer.data), tuple(re.sub(r"\\(.)", r"\1", text) for text in warned)
 
     def _ask(
-        self, method: str, path: str, query: Mapping[str, str], *, body: str | None = None, accept: str = WHOLE
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: object = None,
+        sends: str = WHOLE,
+        accept: str = WHOLE,
     ) -> Any:
-        sent = {} if body is None else {"Content-Type": "application/apply-patch+yaml"}  # JSON is YAML
+        """A whole answer."""
+        answer = self._send(method, path, query, body=body, sends=sends, accept=accept)
+        try:
+            answer.read()
+        except (HTTPError, OSError) as error:
+            raise ClusterError(innermost(error)) from None
+        with self._counting:
+            self.calls += 1
+            self.size += len(answer.data)
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        body: object = None,
+        sends: str = WHOLE,
+        accept: str = WHOLE,
+        timeout: tuple[float, float] = TIMEOUT_SECONDS,
+    ) -> Any:
+        """An answer of which nothing but the head was read. As JSON the package writes a body itself."""
+        sent = {} if body is None else {"Content-Type": sends}
         method, url, headers, *_ = self._api.param_serialize(
             method=method,
             resource_path=path,
@@ -146,14 +179,9 @@ class Cluster:
             auth_settings=["BearerToken"],
         )
         try:
-            answer = self._api.call_api(method, url, header_params=headers, body=body, _request_timeout=TIMEOUT_SECONDS)
-            answer.read()
+            return self._api.call_api(method, url, header_params=headers, body=body, _request_timeout=timeout)
         except (HTTPError, OSError) as error:
-            raise ClusterError(_innermost(error)) from None
-        with self._counting:
-            self.calls += 1
-            self.size += len(answer.data)
-        return answer
+            raise ClusterError(innermost(error)) from None
 
     def find(self, path: str) -> Object | None:
         """One object, None if it is not there.
@@ -207,6 +235,11 @@ def _object(body: bytes) -> Object:
         raise ClusterError("the answer is no JSON") from None
 
 
+def refused(answer: Any) -> ClusterError:
+    """What to raise of an answer that is an error, in the API server's words."""
+    return ClusterError(_message(answer.data) or f"{answer.status} {answer.reason}", answer.status)
+
+
 def _message(body: bytes) -> str | None:
     """What a `Status` says."""
     try:
@@ -249,7 +282,7 @@ def _is_loopback(server: str) -> bool:
     return urlsplit(server).hostname in {"127.0.0.1", "::1", "localhost"}
 
 
-def _innermost(error: BaseException) -> str:
+def innermost(error: BaseException) -> str:
     """The innermost cause in one line: urllib3 wraps it several times."""
     while isinstance(inner := getattr(error, "reason", None) or error.__cause__, BaseException):
         error = inner

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from urllib3.exceptions import HTTPError
 
-from cluster.connect import FIRST_ERROR, NOT_FOUND, WHOLE, Cluster, ClusterError
+from cluster.connect import FIRST_ERROR, NOT_FOUND, TIMEOUT_SECONDS, Cluster, ClusterError, innermost, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cluster.connect import Object
 
-CONNECT_SECONDS = 3
 SINCE_SECONDS = 5
 MODEL_SERVER = "modelserver"
 """Container whose log a drain writes to."""
@@ -35,13 +33,9 @@ class EvictingCluster(Cluster):
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
         }
-        answer = self._send("POST", path, {}, body=json.dumps(eviction), seconds=30)
-        try:
-            text: bytes = answer.read()
-        except (HTTPError, OSError) as error:
-            raise ClusterError(str(error)) from None
+        answer = self._ask("POST", path, {}, body=eviction)
         if answer.status >= FIRST_ERROR:
-            raise ClusterError(_said(text) or f"{answer.status} {answer.reason}", answer.status)
+            raise refused(answer)
 
     def follow(self, namespace: str, name: str, *, longest: float) -> Iterator[str]:
         """Lines of a model server's log until it ends, from a few seconds ago on: a hook writes at once.
@@ -51,7 +45,7 @@ class EvictingCluster(Cluster):
         """
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/log"
         query = {"container": MODEL_SERVER, "follow": "true", "sinceSeconds": str(SINCE_SECONDS)}
-        answer = self._send("GET", path, query, seconds=longest)
+        answer = self._send("GET", path, query, timeout=(TIMEOUT_SECONDS[0], longest))
         if answer.status >= FIRST_ERROR:
             raise ClusterError(f"{answer.status} {answer.reason}", answer.status)
         rest = b""
@@ -60,7 +54,7 @@ class EvictingCluster(Cluster):
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from (line.decode(errors="replace") for line in lines)
         except (HTTPError, OSError) as error:
-            raise ClusterError(str(error)) from None
+            raise ClusterError(innermost(error)) from None
         if rest:
             yield rest.decode(errors="replace")
 
@@ -87,29 +81,3 @@ class EvictingCluster(Cluster):
             if clock() >= until:
                 return False
             rest()
-
-    def _send(self, method: str, path: str, query: dict[str, str], *, seconds: float, body: str | None = None) -> Any:
-        method, url, headers, *_ = self._api.param_serialize(
-            method=method,
-            resource_path=path,
-            query_params=list(query.items()),
-            header_params={"Accept": WHOLE} | ({} if body is None else {"Content-Type": WHOLE}),
-            auth_settings=["BearerToken"],
-        )
-        try:
-            return self._api.call_api(
-                method,
-                url,
-                header_params=headers,
-                body=None if body is None else json.loads(body),
-                _request_timeout=(CONNECT_SECONDS, seconds),
-            )
-        except (HTTPError, OSError) as error:
-            raise ClusterError(str(error)) from None
-
-
-def _said(text: bytes) -> str | None:
-    try:
-        return json.loads(text)["message"]
-    except (ValueError, KeyError, TypeError):
-        return None
