@@ -20,14 +20,13 @@ from cli.prometheus import Prometheus, quoted
 from stack.errors import Problem, UnusableError, show
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from cli.situation import Situation
     from stack.scalars import Role
 
 EXTRA: Final = ("matplotlib", "numpy", "plotext")
 IMAGES: Final = (".png", ".svg")
-ROLES: Final[tuple[Role, ...]] = ("prefill", "decode", "aggregated")
 WEEK: Final = "7d"
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -117,6 +116,14 @@ def answering() -> Generator[None]:
     except OSError as error:
         complaints.print(f"{error.filename or 'input'}: {error.strerror or error}", soft_wrap=True)
         raise typer.Exit(1) from None
+
+
+def answer(text: str, plot: Path | None, draw: Callable[[Path], None]) -> None:
+    """Print what was found, and have the plot drawn into a file where one is wanted."""
+    typer.echo(text, nl=False)
+    if plot is not None:
+        draw(plot)
+        complaints.print(f"plot written to {plot}", soft_wrap=True)
 
 
 def need_extra() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path  # noqa: TC003  # typer reads the annotations
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,10 +26,10 @@ from cli.asked import (
     TokenFile,
     Unit,
     Window,
+    answer,
     answering,
     check_image,
     check_source,
-    complaints,
     need_extra,
     place_of,
     server,
@@ -107,10 +108,7 @@ def drain_budget(
             asked = server(prometheus, token_file, ca_file)
             where = report.Where(place=place, window=seconds, situation=situation)
             found = report.budgets_of_prometheus(asked, where, None if role is None else _name(role), limits)
-        typer.echo(report.write(found, form), nl=False)
-        if plot is not None:
-            report.draw(found, plot)
-            complaints.print(f"plot written to {plot}", soft_wrap=True)
+        answer(report.write(found, form), plot, partial(report.draw, found))
 
 
 def _role(role: RoleName | None, situation: Situation | None) -> Role:

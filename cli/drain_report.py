@@ -7,13 +7,14 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from cli.asked import ROLES, Form, complaints
+from cli.asked import Form, complaints
 from cli.plots import Curve, Plot, as_image, as_text
-from cli.prometheus import numbers
+from cli.prometheus import NOT_SCRAPED, numbers
 from cli.samples import Sample, read_sample
 from stack.config.drain import MAX_SECONDS
 from stack.durations import Buckets, Choice, Clamp, Durations, Interval, choose
 from stack.errors import Problem, UnusableError
+from stack.scalars import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -155,7 +156,7 @@ def _of_prometheus(asked: Prometheus, where: Where, role: Role, limits: Limits) 
                 key="--prometheus",
                 value=asked.address,
                 why=f"has no {LATENCY} of {role} Pods in the last {_span(window)} ({{{labels}}})",
-                fix="Look whether monitoring.enabled is set and the Pods are scraped, or give labels with --selector",
+                fix=NOT_SCRAPED,
             )
         )
     source = f"{LATENCY} of {role} Pods in the last {_span(window)}"

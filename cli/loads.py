@@ -18,7 +18,7 @@ from itertools import pairwise
 from statistics import median
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
-from cli.prometheus import Prometheus, numbers
+from cli.prometheus import NOT_SCRAPED, Prometheus, numbers
 from cli.samples import blocks
 from stack.advice import History, history
 from stack.durations import Buckets, Interval
@@ -169,7 +169,7 @@ def load_of_prometheus(asked: Prometheus, labels: str, *, role: str, window: int
                 key="--prometheus",
                 value=asked.address,
                 why=f"has no {' and no '.join(lacks)} of {role} Pods in this window ({{{labels}}})",
-                fix="Look whether monitoring.enabled is set and the Pods are scraped, or give labels with --selector",
+                fix=NOT_SCRAPED,
             )
         )
     return history(

@@ -28,6 +28,8 @@ TIMEOUT: Final = 60.0
 MOST_POINTS: Final = 10_000
 """Of a series in one answer: Prometheus refuses more than 11,000."""
 MOST_BYTES: Final = 256 * 2**20
+NOT_SCRAPED: Final = "Look whether monitoring.enabled is set and the Pods are scraped, or give labels with --selector"
+"""What to do where there is no series of a role."""
 _SAID: Final = 300
 """Letters of what a server says that are shown."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path  # noqa: TC003  # typer reads the annotations
 from typing import Annotated
 
@@ -16,16 +17,17 @@ from cli.asked import (
     FormOption,
     Image,
     Namespace,
+    Place,
     Release,
     RoleName,
     Selector,
     StackFile,
     TokenFile,
     Window,
+    answer,
     answering,
     check_image,
     check_source,
-    complaints,
     need_extra,
     place_of,
     server,
@@ -86,8 +88,7 @@ def scale_advice(
         )
     check_image(plot)
     seconds = window_seconds(window)
-    if prometheus is not None:
-        place_of(stack, namespace, release, selector, role)
+    place = Place() if prometheus is None else place_of(stack, namespace, release, selector, role)
     with answering():
         need_extra()
         from cli import scale_report as report  # noqa: PLC0415  # numpy, which no other command needs
@@ -98,10 +99,7 @@ def scale_advice(
             assert file is not None  # noqa: S101  # one of both is given
             found = report.advise_by_file(file, sys.stdin.buffer, ground, step=step)
         else:
-            labels = place_of(stack, namespace, release, selector, role).labels(role.value, situation)
+            labels = place.labels(role.value, situation)
             asked = server(prometheus, token_file, ca_file)
             found = report.advise_by_prometheus(asked, labels, ground, window=seconds, step=step or STEP)
-        typer.echo(report.write(found, form), nl=False)
-        if plot is not None:
-            report.draw(found, plot)
-            complaints.print(f"plot written to {plot}", soft_wrap=True)
+        answer(report.write(found, form), plot, partial(report.draw, found))

@@ -9,9 +9,11 @@ import json
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs
+
+from tests.stand_in import listening
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -111,15 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
 def serve() -> Generator[PrometheusStandIn]:
     """A stand-in that listens until the end."""
     stand_in = PrometheusStandIn()
-    handler = type("Handler", (_Handler,), {"stand_in": stand_in})
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=lambda: httpd.serve_forever(poll_interval=0.01))
-    thread.start()
-    stand_in.url = f"http://127.0.0.1:{httpd.server_port}"
-    try:
-        yield stand_in
-    finally:
-        stand_in.ended.set()
-        httpd.shutdown()
-        thread.join()
-        httpd.server_close()
+    with listening(_Handler, stand_in) as stand_in.url:
+        try:
+            yield stand_in
+        finally:
+            stand_in.ended.set()

@@ -126,13 +126,19 @@ class _Handler(BaseHTTPRequestHandler):
 def serve() -> Generator[StandIn]:
     """A stand-in that listens until the end."""
     stand_in = StandIn()
-    handler = type("Handler", (_Handler,), {"stand_in": stand_in})
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with listening(_Handler, stand_in) as stand_in.url:
+        yield stand_in
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler], stand_in: object) -> Generator[str]:
+    """Have requests answered by a handler, which finds the stand-in as an attribute, until the end; the address."""
+    bound = type("Handler", (handler,), {"stand_in": stand_in})
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), bound)
     thread = threading.Thread(target=lambda: httpd.serve_forever(poll_interval=0.01))
     thread.start()
-    stand_in.url = f"http://127.0.0.1:{httpd.server_port}"
     try:
-        yield stand_in
+        yield f"http://127.0.0.1:{httpd.server_port}"
     finally:
         httpd.shutdown()
         thread.join()
