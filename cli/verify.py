@@ -105,7 +105,7 @@ class _Where:
     def drain(self) -> RoleDrain:
         """What is planned."""
         config = self.accepted.config
-        is_disaggregated = "aggregated" not in config.modelserver.roles()
+        is_disaggregated = config.modelserver.is_disaggregated()
         return plan_serve(config, self.accepted.recipe, self.role, is_disaggregated=is_disaggregated).drain
 
     def choose(self, cluster: EvictingCluster, given: str | None) -> Object:

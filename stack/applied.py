@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from stack import names
 from stack.epp import Refusal, find_epp, find_proxy
 from stack.gateway import gateway_name
-from stack.limits import needed_seconds, request_timeout
+from stack.limits import request_timeout
 from stack.modelserver import decide_proxy
-from stack.router import epp_drain_seconds, target_ports
+from stack.router import epp_drain_seconds, needed_seconds, target_ports
 from stack.rules.storage import FIELDS_OF_KIND
 from stack.scalars import ROLES
 from stack.serve import given_args, merge_env

@@ -22,6 +22,7 @@ from stack import labels, names
 from stack.config.autoscaling import BACKLOG_SECONDS, OCCUPANCY, QUEUE_SECONDS, BehaviorConfig
 from stack.errors import Problem
 from stack.planned import ObjectPlan, ScalerPlan
+from stack.scalars import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -173,9 +174,8 @@ def autoscaler_of(scaler: ScalerPlan) -> str:
 
 def plan_scaler_seats(config: StackConfig) -> dict[str, str]:
     """For every role what scales it: when that changes, the scaler that was goes before anything else happens."""
-    roles: tuple[Role, ...] = ("prefill", "decode", "aggregated")
     placed = bool(config.modelserver.node_placement)
-    return {role: "none" if placed else config.autoscaling.of(role).provider for role in roles}
+    return {role: "none" if placed else config.autoscaling.of(role).provider for role in ROLES}
 
 
 def _plan_scaler(config: StackConfig, role: Role, capacity: RoleCapacity) -> ScalerPlan:

@@ -59,8 +59,8 @@ class RoleCapacity:
         return self.most_pods * self.slots
 
 
-def plan_capacity(serve: RoleServe, *, least_pods: int, most_pods: int) -> RoleCapacity:
-    """What a role runs at once, from the arguments that its engine gets.
+def plan_capacity(serve: RoleServe, *, bounds: tuple[int, int]) -> RoleCapacity:
+    """What a role runs at once with its fewest and most Pods, from the arguments that its engine gets.
 
     Raises:
         ValueError: nothing says how many; no accepted configuration does that.
@@ -73,8 +73,8 @@ def plan_capacity(serve: RoleServe, *, least_pods: int, most_pods: int) -> RoleC
         max_num_seqs=given,
         ranks=serve.data,
         endpoints=len(serve.server_ports),
-        least_pods=least_pods,
-        most_pods=most_pods,
+        least_pods=bounds[0],
+        most_pods=bounds[1],
     )
 
 

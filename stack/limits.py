@@ -97,15 +97,6 @@ def epp_drain(config: StackConfig, serves: Mapping[Role, RoleServe]) -> TimeLimi
     )
 
 
-def needed_seconds(config: StackConfig, serves: Mapping[Role, RoleServe]) -> int:
-    """What no limit on the way of a stream should be below: N, or the longest request seen, of roles that answer."""
-    needed = [0]
-    for role, serve in serves.items():
-        if role != "prefill":
-            needed += [serve.drain.timeout, config.drain.longest_request_seconds.of(role) or 0]
-    return max(needed)
-
-
 def keep_alive(config: StackConfig, recipe: Recipe, role: Role) -> TimeLimit:
     """How long a role's engine keeps a connection that nobody uses; None where a reference hides the number."""
     text = str(merge_env(config, recipe, role).get(KEEP_ALIVE, DEFAULT_KEEP_ALIVE))

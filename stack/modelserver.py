@@ -167,14 +167,13 @@ def plan_workload(
     annotations: dict[str, str] = {**labels.WAIT_FOR_UID, labels.APPLIED: write_record(contributions)}
     if placement.entry is not None:
         annotations[labels.NODE] = placement.node or ""
-    least, most = (placement.replicas, placement.replicas) if scaled is None else (scaled.floor, scaled.ceiling)
+    fixed = placement.replicas
+    count = scaled or Scaled(pods=fixed, floor=fixed, ceiling=fixed)
     spec: dict[str, Any] = {
-        **(
-            {"replicas": placement.replicas} if scaled is None else {"replicas": scaled.pods} if scaled.is_found else {}
-        ),
+        **({"replicas": count.pods} if scaled is None or scaled.is_found else {}),
         "selector": {"matchLabels": selector},
         # By the fewest Pods, since it must not change with the number that a scaler chooses.
-        "strategy": recreate() if placement.entry is not None else strategy_of(config, least, held=held),
+        "strategy": recreate() if placement.entry is not None else strategy_of(config, count.floor, held=held),
         "progressDeadlineSeconds": budget + grace,
         "template": {
             "metadata": _pod_meta(config, recipe, placement, serve, topology=topology),
@@ -202,13 +201,13 @@ def plan_workload(
         ),
         role=placement.role,
         entry=placement.entry,
-        replicas=placement.replicas if scaled is None else scaled.pods,
+        replicas=count.pods,
         floor=None if scaled is None else scaled.floor,
-        most=most,
+        most=count.ceiling,
         ready_seconds=budget,
         leave_seconds=grace,
         # One Pod after another in the worst case, each leaving before the next one loads.
-        timeout_seconds=max(1, most) * (budget + grace) + SLACK_SECONDS,
+        timeout_seconds=max(1, count.ceiling) * (budget + grace) + SLACK_SECONDS,
         contributions=contributions,
         after=after,
     )

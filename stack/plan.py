@@ -60,7 +60,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
     roles = config.modelserver.roles()
     placements = place(config)
     devices = plan_devices(config, recipe)
-    is_disaggregated = "aggregated" not in roles
+    is_disaggregated = config.modelserver.is_disaggregated()
     serves: dict[Role, RoleServe] = {
         role: plan_serve(config, recipe, role, is_disaggregated=is_disaggregated) for role in roles
     }
@@ -92,8 +92,7 @@ def plan_stack(accepted: Accepted, facts: ClusterFacts, state: StateFacts = STAT
         for placement in placements
     )
     capacities: dict[Role, RoleCapacity] = {
-        role: plan_capacity(serve, least_pods=config.bounds(role)[0], most_pods=config.bounds(role)[1])
-        for role, serve in serves.items()
+        role: plan_capacity(serve, bounds=config.bounds(role)) for role, serve in serves.items()
     }
     scalers = plan_scalers(config, capacities)
     drains: dict[Role, RoleDrain] = {role: serve.drain for role, serve in serves.items()}

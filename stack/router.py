@@ -99,13 +99,16 @@ def epp_drain_seconds(config: StackConfig, serves: Mapping[Role, RoleServe]) -> 
     device waits for an EPP.
     """
     given = config.router.epp.drain_seconds
-    if given is not None:
-        return given
-    longest = [LEAST_DRAIN_SECONDS]
+    return given if given is not None else max(LEAST_DRAIN_SECONDS, needed_seconds(config, serves))
+
+
+def needed_seconds(config: StackConfig, serves: Mapping[Role, RoleServe]) -> int:
+    """What no limit on the way of a stream should be below: N, or the longest request seen, of roles that answer."""
+    needed = [0]
     for role, serve in serves.items():
         if role != "prefill":
-            longest += [serve.drain.timeout, config.drain.longest_request_seconds.of(role) or 0]
-    return max(longest)
+            needed += [serve.drain.timeout, config.drain.longest_request_seconds.of(role) or 0]
+    return max(needed)
 
 
 def pool_selector(config: StackConfig) -> dict[str, str]:

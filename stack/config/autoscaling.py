@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from stack.errors import reject
-from stack.scalars import Count, DnsSubdomain, NonEmpty, Positive, Role, Strict
+from stack.scalars import ROLES, Count, DnsSubdomain, NonEmpty, Positive, Role, Strict
 
 Provider = Literal["none", "hpa", "keda", "aibrix"]
 Signal = Literal["occupancy", "inFlightTokens", "queueTime"]
@@ -180,5 +180,4 @@ class AutoscalingConfig(Strict):
     @property
     def scaled(self) -> tuple[Role, ...]:
         """Roles that have a scaler, in the fixed order."""
-        roles: tuple[Role, ...] = ("prefill", "decode", "aggregated")
-        return tuple(role for role in roles if self.of(role).provider != "none")
+        return tuple(role for role in ROLES if self.of(role).provider != "none")

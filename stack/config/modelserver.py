@@ -306,3 +306,7 @@ class ModelServerConfig(Strict):
         """Roles that have Pods, in the fixed order."""
         counts = self.pods()
         return tuple(role for role in ROLES if counts[role])
+
+    def is_disaggregated(self) -> bool:
+        """Whether prefill and decode are apart."""
+        return "aggregated" not in self.roles()

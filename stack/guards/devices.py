@@ -27,7 +27,7 @@ from stack.guards.taken_back import is_asked_before
 from stack.impact import FreeDevices, Happening, Method
 from stack.impact.live import read_live
 from stack.rolling import in_words
-from stack.rollout.pods import TEMPLATE_HASH
+from stack.rollout.pods import TEMPLATE_HASH, is_leaving
 from stack.spares.demand import Demand, read_demand
 from stack.spares.fit import Outcome, Verdict, judge
 from stack.spares.pods import at, each
@@ -408,8 +408,7 @@ class Change:
         pods = [
             pod
             for pod in self._surroundings.release_pods
-            if pod["metadata"]["labels"].get(labels.COMPONENT) == part.part
-            and "deletionTimestamp" not in pod["metadata"]
+            if pod["metadata"]["labels"].get(labels.COMPONENT) == part.part and not is_leaving(pod)
         ]
         shared = Counter(pod["spec"].get("nodeName") for pod in pods)
         # Sorting twice, since of two keys one goes down: names tell equal ones apart.

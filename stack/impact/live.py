@@ -15,7 +15,7 @@ from stack.impact.arithmetic import Standing
 from stack.impact.templates import is_same_template
 from stack.record import Record, read_record
 from stack.rollout.departures import DEFAULT_GRACE_SECONDS
-from stack.rollout.pods import TEMPLATE_HASH, is_over
+from stack.rollout.pods import TEMPLATE_HASH, is_leaving, is_over
 from stack.scalars import ROLES
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _pod(live: Object) -> LivePod:
         uid=meta["uid"],
         template=_labels(live).get(TEMPLATE_HASH),
         is_ready="Ready" in since,
-        is_leaving="deletionTimestamp" in meta,
+        is_leaving=is_leaving(live),
         has_node=bool(live.get("spec", {}).get("nodeName")),
         start_seconds=_between(since.get("PodScheduled"), since.get("Ready")) if ran_once else None,
         grace_seconds=meta.get("deletionGracePeriodSeconds", _grace(live.get("spec", {}))),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stack.drain import RoleDrain
+    from stack.rules.rule import Block
     from stack.scalars import Role
 
 LEAST_DELAY: Final = 5
@@ -273,35 +274,17 @@ def keeps_connections(setting: Setting) -> Iterator[Finding]:
             )
 
 
+SERVING: tuple[Block, ...] = ("drain", "modelserver", "routing", "devices", "storage", "tracing", "recipe")
+"""What decides how a role serves, and so how it leaves (`Setting.serves`)."""
+
 RULES: tuple[Rule, ...] = (
-    rule(is_derived, "drain", "modelserver", "routing", "devices", "storage", "tracing", "recipe"),
-    rule(can_be_native, "drain", "modelserver", "routing", "devices", "storage", "tracing", "recipe"),
-    rule(
-        once(tells_its_requests),
-        "drain",
-        "modelserver",
-        "routing",
-        "devices",
-        "storage",
-        "tracing",
-        "recipe",
-        "autoscaling",
-    ),
+    rule(is_derived, *SERVING),
+    rule(can_be_native, *SERVING),
+    rule(once(tells_its_requests), *SERVING, "autoscaling"),
     rule(says_what_is_lost, "drain"),
-    rule(has_an_effect, "drain", "modelserver", "routing", "devices", "storage", "tracing", "recipe"),
-    rule(lets_nodes_go, "drain", "modelserver", "routing", "devices", "storage", "tracing", "recipe"),
-    rule(pulls_in_time, "drain", "modelserver", "routing", "devices", "storage", "tracing", "recipe"),
-    rule(
-        outlasts_requests,
-        "drain",
-        "modelserver",
-        "routing",
-        "devices",
-        "storage",
-        "tracing",
-        "recipe",
-        "gateway",
-        "router",
-    ),
+    rule(has_an_effect, *SERVING),
+    rule(lets_nodes_go, *SERVING),
+    rule(pulls_in_time, *SERVING),
+    rule(outlasts_requests, *SERVING, "gateway", "router"),
     rule(keeps_connections, "modelserver", "recipe"),
 )

@@ -18,13 +18,10 @@ from stack.modelserver import decide_proxy
 from stack.router import decide_epp
 from stack.rules.rule import Finding, Rule, Setting, error, rule, warning
 from stack.scalars import LABEL_LENGTH
-from stack.serve import plan_serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from stack.scalars import Role
-    from stack.serve import RoleServe
 
 _MAX_HOSTNAMES: Final = 16
 _EPP_KEYS: Final[Mapping[str, str]] = {
@@ -78,10 +75,7 @@ def asks_for_room(setting: Setting) -> Iterator[Finding]:
 def can_be_rendered(setting: Setting) -> Iterator[Finding]:
     """What the chosen release of the EPP cannot do."""
     config = setting.config
-    serves: dict[Role, RoleServe] = {
-        role: plan_serve(config, setting.recipe, role, is_disaggregated=setting.is_disaggregated)
-        for role in setting.parallelism
-    }
+    serves = setting.serves
     epp = config.router.epp
     in_force = epp.plugins_custom_config.get(epp.plugins_config_file)
     if in_force is not None and _no_document(in_force) is not None:

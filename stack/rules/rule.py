@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from stack.errors import Problem, show
 from stack.scalars import ROLES
-from stack.serve import in_force_args, merge_args, plan_serve, split_argument
+from stack.serve import in_force_args, merge_args, plan_serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -149,7 +149,7 @@ class Setting:
     @property
     def is_disaggregated(self) -> bool:
         """Whether prefill and decode are apart."""
-        return "aggregated" not in self.roles
+        return self.config.modelserver.is_disaggregated()
 
     @cached_property
     def arguments(self) -> dict[Role, dict[str, Any]]:
@@ -191,6 +191,3 @@ class Setting:
 def is_count(value: object) -> bool:
     """Whether a value is a whole number of 1 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-split = split_argument

@@ -29,10 +29,10 @@ from stack.rules.rule import (
     is_count,
     once,
     rule,
-    split,
     warning,
 )
 from stack.scalars import ROLES, Role
+from stack.serve import split_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,7 +90,7 @@ def are_not_computed(setting: Setting) -> Iterator[Finding]:
     for role in ROLES:
         for index, argument in enumerate(modelserver.extra_serve_args.of(role)):
             if argument.startswith("--"):
-                places.append((f"modelserver.extraServeArgs.{role}[{index}]", split(argument)[0], argument))
+                places.append((f"modelserver.extraServeArgs.{role}[{index}]", split_argument(argument)[0], argument))
     for index, flag in enumerate(modelserver.remove_serve_args):
         places.append((f"modelserver.removeServeArgs[{index}]", flag, flag))
     computed = dict(COMPUTED)
@@ -107,7 +107,7 @@ def keep_parallelism_countable(setting: Setting) -> Iterator[Finding]:
     for role in ROLES:
         for index, argument in enumerate(setting.config.modelserver.extra_serve_args.of(role)):
             key = f"modelserver.extraServeArgs.{role}[{index}]"
-            flag, _ = split(argument)
+            flag, _ = split_argument(argument)
             is_short = not argument.startswith("--")
             meant = SHORT_FORMS.get(flag) if is_short else _meant_parallel_flag(flag)
             if meant in PARALLEL_FLAGS.values():
@@ -202,7 +202,7 @@ def _in_force(setting: Setting) -> Iterator[_InForce]:
     seen: set[str] = set()
     for role in setting.roles:
         extra = setting.config.modelserver.extra_serve_args.of(role)
-        appended = {split(argument)[0]: index for index, argument in enumerate(extra)}
+        appended = {split_argument(argument)[0]: index for index, argument in enumerate(extra)}
         for flag, value in setting.in_force[role].items():
             index = appended.get(flag)
             if index is None:
@@ -233,10 +233,10 @@ def win_once(setting: Setting) -> Iterator[Finding]:
     modelserver = setting.config.modelserver
     for role in ROLES:
         arguments = modelserver.extra_serve_args.of(role)
-        counts = Counter(split(argument)[0] for argument in arguments)
+        counts = Counter(split_argument(argument)[0] for argument in arguments)
         for index, argument in enumerate(arguments):
-            flag, _ = split(argument)
-            if counts[flag] > 1 and any(split(later)[0] == flag for later in arguments[index + 1 :]):
+            flag, _ = split_argument(argument)
+            if counts[flag] > 1 and any(split_argument(later)[0] == flag for later in arguments[index + 1 :]):
                 yield warning(
                     f"modelserver.extraServeArgs.{role}[{index}]",
                     argument,

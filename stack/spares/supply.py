@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from stack.rollout.pods import is_over
+from stack.rollout.pods import is_leaving, is_over
 from stack.spares.cel import DeviceView
 from stack.spares.pods import REQUIRED, Amounts, Object, amounts, at, each, inside, pod_requests, selects
 from stack.version import minor_version
@@ -310,7 +310,7 @@ def _running(pod: Object) -> RunningPod:
         requests=pod_requests(spec),
         priority=spec.get("priority") or 0,
         priority_class=spec.get("priorityClassName") or None,
-        is_leaving="deletionTimestamp" in pod["metadata"],
+        is_leaving=is_leaving(pod),
         keeps_away=tuple(inside(term, "labelSelector") for term in each(spec, "affinity", "podAntiAffinity", REQUIRED)),
     )
 
@@ -417,7 +417,7 @@ def _read_waiting(pods: Iterable[Object], claims: Sequence[Object] | None) -> li
     found: list[WaitingPod] = []
     for pod in pods:
         meta: Object = pod["metadata"]
-        if pod["spec"].get("nodeName") or "deletionTimestamp" in meta:
+        if pod["spec"].get("nodeName") or is_leaving(pod):
             continue
         made = {item["name"]: item.get("resourceClaimName") for item in each(pod, "status", "resourceClaimStatuses")}
         classes: set[str] = set()

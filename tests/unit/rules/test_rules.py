@@ -11,8 +11,8 @@ from stack.errors import ConfigError
 from stack.recipes import load_recipe, recipe_names
 from stack.rules import accept, check_rules
 from stack.rules.cel import syntax_error
-from stack.rules.rule import split
 from stack.rules.strategy import resolve_surge, resolve_unavailable
+from stack.serve import split_argument
 from tests.builders import SMALLEST, merged, plan, planned
 
 JSON = st.recursive(
@@ -133,7 +133,7 @@ def test_percentages_round_as_kubernetes_rounds_them(
     ],
 )
 def test_an_argument_is_split_into_flag_and_value(argument: str, want: tuple[str, object]) -> None:
-    assert split(argument) == want
+    assert split_argument(argument) == want
 
 
 @pytest.mark.parametrize(
